@@ -1,0 +1,4 @@
+//! The protocol of Roadstead: the public API and the messages between its services.
+
+pub mod api;
+
