@@ -27,3 +27,33 @@ pub(crate) mod generated {
     include!(concat!(env!("OUT_DIR"), "/packages.rs"));
     include!(concat!(env!("OUT_DIR"), "/redacted.rs"));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::v1::{CreateSshSessionResponse, ProviderResponse, TcpForwardInit};
+    use super::{datamodel::Provider, v1::tcp_forward_init::Target};
+
+    #[test]
+    fn debug_output_holds_no_secret() {
+        let session = CreateSshSessionResponse { token: "hush".to_owned(), ..Default::default() };
+        assert_eq!(format!("{session:?}"), "CreateSshSessionResponse { .. }");
+
+        let credentials = [("key".to_owned(), "hush".to_owned())].into();
+        let provider = Some(Provider { credentials, ..Default::default() });
+        let response = format!("{:?}", ProviderResponse { provider, ..Default::default() });
+        assert!(response.contains("Provider { .. }") && !response.contains("hush"), "{response}");
+
+        let init = TcpForwardInit { target: Some(Target::Ssh(Default::default())), ..Default::default() };
+        assert_eq!(format!("{:?}", init.target), "Some(Target { .. })");
+    }
+
+    #[test]
+    fn maps_are_ordered_so_that_bytes_are_stable() {
+        use prost::Message as _;
+
+        let entry = |name: &str| (name.to_owned(), name.to_owned());
+        let there = Provider { config: [entry("a"), entry("b")].into(), ..Default::default() };
+        let back = Provider { config: [entry("b"), entry("a")].into(), ..Default::default() };
+        assert_eq!(there.encode_to_vec(), back.encode_to_vec());
+    }
+}

@@ -1,10 +1,14 @@
-//! The protocol of Roadstead: the public API and the messages between its services.
+//! What Roadstead's processes say to each other and to the world: messages, subjects, streams, keys. No I/O.
 
 pub mod api;
+pub mod bucket;
 pub mod method;
+pub mod page_token;
+pub mod role;
+pub mod stream;
+pub mod subject;
 
+/// The messages between the services: package `roadstead.v1`.
 pub mod internal {
-    //! The messages between the services: package `roadstead.v1`.
-
     pub use crate::api::generated::roadstead::v1::*;
 }

@@ -222,3 +222,43 @@ impl MethodRule {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_paths_lead_back_to_the_method() {
+        assert_eq!(Method::ALL.len(), 84);
+        for &method in Method::ALL {
+            assert_eq!(Method::from_name(method.name()), Some(method));
+            assert_eq!(method.full_path(), format!("/{SERVICE}/{method}"));
+        }
+        assert_eq!(Method::from_name("createSandbox"), None);
+    }
+
+    #[test]
+    fn facts_belong_to_their_method() {
+        for &method in Method::ALL {
+            let input = method.input_descriptor();
+            let service = input.parent_pool().get_service_by_name(SERVICE).unwrap();
+            let descriptor = service.methods().find(|descriptor| descriptor.name() == method.name()).unwrap();
+            assert_eq!(descriptor.input(), input);
+        }
+        assert!(Method::CreateSandbox.has_request_id());
+        assert!(!Method::GetSandbox.has_request_id());
+    }
+
+    #[test]
+    fn a_rule_without_a_meaning_is_refused() {
+        let bearer = || AuthorizationRule { auth_mode: "bearer".to_owned(), ..Default::default() };
+        for written in [
+            AuthorizationRule::default(),
+            AuthorizationRule { auth_mode: "none".to_owned(), ..bearer() },
+            AuthorizationRule { workspace_role: "owner".to_owned(), ..bearer() },
+            AuthorizationRule { global_role: "root".to_owned(), ..bearer() },
+        ] {
+            assert!(matches!(MethodRule::read(Method::Health, written), Err(RuleError::Meaning { .. })));
+        }
+    }
+}

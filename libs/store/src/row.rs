@@ -1,0 +1,132 @@
+//! Rows as the rest of the program sees them. Column names and SQL stay in the table files.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use roadstead_proto::api::{sandbox::SandboxPolicy, v1};
+use uuid::Uuid;
+
+/// String pairs: labels, annotations, provider configuration.
+pub type Pairs = BTreeMap<String, String>;
+
+/// A workspace. `terminating_since` set means: no creates, waiting to be empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workspace {
+    pub id: Uuid,
+    pub name: String,
+    pub labels: Pairs,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+    pub terminating_since: Option<SystemTime>,
+}
+
+/// A member of a workspace, keyed by its subject.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    pub id: Uuid,
+    pub workspace_id: Uuid,
+    pub subject: String,
+    pub role: v1::WorkspaceRole,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+}
+
+/// One credential of a provider; the value is encrypted under the credential key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Credential {
+    pub key: String,
+    pub sealed_value: Bytes,
+    pub expires_at: Option<SystemTime>,
+}
+
+/// A provider with its credentials, ordered by key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Provider {
+    pub id: Uuid,
+    pub workspace_id: Uuid,
+    pub name: String,
+    pub kind: String,
+    pub profile_workspace: String,
+    pub config: Pairs,
+    pub credentials: Vec<Credential>,
+    pub labels: Pairs,
+    pub annotations: Pairs,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+}
+
+/// The live session of a sandbox, as its row knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    pub id: Uuid,
+    pub bridge_id: Uuid,
+    pub instance_id: String,
+    pub connection_epoch: u64,
+    pub config_push: bool,
+    /// Highest result number applied; 0 at registration.
+    pub result_number: u64,
+    /// Highest end number applied; 0 at registration.
+    pub end_number: u64,
+}
+
+/// A sandbox. `status` holds what no statement decides on; phase and policy version are columns and win over it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sandbox {
+    pub id: Uuid,
+    pub workspace_id: Uuid,
+    pub workspace_name: String,
+    pub name: String,
+    pub labels: Pairs,
+    pub annotations: Pairs,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+    pub deletion_at: Option<SystemTime>,
+    /// Without `providers` and `provider_attachment_epoch`, which are rows and a column.
+    pub spec: v1::SandboxSpec,
+    pub status: v1::SandboxStatus,
+    pub phase: v1::SandboxPhase,
+    pub current_policy_version: u32,
+    pub attachment_epoch: Uuid,
+    /// Runtime generation; a token of another one is refused.
+    pub generation: u64,
+    /// End of the repair window while PROVISIONING or STARTING.
+    pub provisioning_deadline: Option<SystemTime>,
+    /// Instance that registered last: the fence of configuration reports, part of the snapshot.
+    pub configuration_instance_id: String,
+    pub session: Option<Session>,
+    /// Names of attached providers in order of attachment.
+    pub providers: Vec<String>,
+}
+
+/// One revision of a policy; `scope` is a sandbox, or none for the global history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyRevision {
+    pub scope: Option<Uuid>,
+    pub version: u32,
+    pub hash: String,
+    pub policy: SandboxPolicy,
+    pub status: v1::PolicyStatus,
+    pub load_error: String,
+    pub created_at: SystemTime,
+    pub loaded_at: Option<SystemTime>,
+    pub provenance: Pairs,
+}
+
+/// The settings of one scope.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// 0 if never written.
+    pub revision: u64,
+    pub values: BTreeMap<String, roadstead_proto::api::sandbox::SettingValue>,
+}
+
+/// A row of the outbox: an object that a committed transaction changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OutboxRow {
+    pub id: i64,
+    pub mark: roadstead_proto::subject::Changed,
+    /// Whether the change concerns configuration, not mere status.
+    pub configuration: bool,
+    pub traceparent: String,
+}
