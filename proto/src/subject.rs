@@ -13,6 +13,13 @@ pub const REPLY_HEADER: &str = "Roadstead-Reply";
 /// Renewals of liveness rows; core request to any admission.
 pub const RENEW: &str = "roadstead.admission.renew";
 
+/// Postgres's clock, as any admission tells it: empty request, `internal::ClockReading` back. Doors check theirs (D2).
+pub const CLOCK: &str = "roadstead.admission.clock";
+
+/// Sandboxes by id, as they stand in Postgres: `internal::SandboxEntriesRequest` to the watch role. A hub asks when a
+/// stream begins and after a gap (D7).
+pub const READ_SANDBOX_ENTRIES: &str = "roadstead.read.SandboxEntries";
+
 /// A command of a user, on the work queue `COMMANDS`.
 #[must_use]
 pub fn command(method: Method) -> String {
