@@ -2,3 +2,4 @@
 
 pub mod mutation;
 pub mod row;
+pub mod view;
