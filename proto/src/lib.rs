@@ -2,9 +2,11 @@
 
 pub mod api;
 pub mod bucket;
+pub mod inbox;
 pub mod method;
 pub mod page_token;
 pub mod role;
+pub mod sealing;
 pub mod stream;
 pub mod subject;
 
