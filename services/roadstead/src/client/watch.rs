@@ -1,0 +1,64 @@
+//! `roadstead watch`
+
+use clap::Args;
+use roadstead_proto::api::v1;
+
+use super::connect::Connection;
+use super::output::{Format, Output, json, line};
+use super::sandbox::phase_of;
+use super::scope;
+
+/// Show a sandbox's changes as they happen, until it is deleted.
+#[derive(Args, Debug)]
+pub struct Command {
+    #[command(flatten)]
+    connection: Connection,
+    #[command(flatten)]
+    output: Output,
+    /// Workspace of the sandbox
+    #[arg(short, long, env = "ROADSTEAD_WORKSPACE", default_value = "default")]
+    workspace: String,
+    /// Name of the sandbox
+    sandbox: String,
+    /// End at READY, ERROR, COMPLETED or STOPPED
+    #[arg(long)]
+    until_terminal: bool,
+}
+
+impl Command {
+    pub async fn run(self) -> anyhow::Result<()> {
+        let mut client = self.connection.open_stream().await?;
+        let request = v1::WatchSandboxRequest {
+            workspace_scope: scope(&self.workspace),
+            sandbox: self.sandbox,
+            follow_status: true,
+            stop_on_terminal: self.until_terminal,
+            ..Default::default()
+        };
+        let mut events = client.watch_sandbox(request).await?.into_inner();
+        while let Some(event) = events.message().await? {
+            match self.output.output {
+                Format::Json => line(&json(&event)?)?,
+                Format::Text => line(&text(&event))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(event: &v1::SandboxStreamEvent) -> String {
+    use v1::sandbox_stream_event::Payload;
+    match &event.payload {
+        Some(Payload::Sandbox(sandbox)) => {
+            let version = sandbox.metadata.as_ref().map_or(0, |metadata| metadata.resource_version);
+            let condition = sandbox.status.as_ref().and_then(|status| status.conditions.first());
+            let reason = condition.map_or(String::new(), |condition| condition.reason.clone());
+            format!("{version:>6}  {:14}  {reason}", phase_of(sandbox))
+        }
+        Some(Payload::Warning(warning)) => format!("warning: {}", warning.message),
+        Some(Payload::Log(log)) => format!("log: {}", log.message),
+        Some(Payload::Event(event)) => format!("event: {} {}", event.reason, event.message),
+        Some(Payload::DraftPolicyUpdate(draft)) => format!("draft: {}", draft.summary),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,85 @@
+//! Asking admission for a sandbox's token, over the broker, as operator.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use prost::Message as _;
+use roadstead_bus::{Bus, ConnectSettings};
+use roadstead_proto::internal::{self, answer::Outcome};
+use roadstead_proto::role::Role;
+use roadstead_proto::subject::{self, AdminCall};
+use roadstead_service_kit::role_keys::RoleKeys;
+use roadstead_service_kit::status;
+use uuid::Uuid;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How an operator reaches the broker.
+#[derive(Args, Debug)]
+pub struct Operator {
+    /// Address of the broker
+    #[arg(long, env = "ROADSTEAD_NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    pub nats_url: String,
+    /// The operator's key file, written by `roadstead keys init` and by `roadstead all`
+    #[arg(long = "keys", env = "ROADSTEAD_OPERATOR_KEYS", value_name = "FILE")]
+    pub keys: PathBuf,
+}
+
+impl Operator {
+    /// A fresh token for the supervisor of the sandbox.
+    pub async fn mint(&self, workspace: &str, sandbox: &str) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+        let keys = RoleKeys::load(&self.keys, Role::Operator)?;
+        let settings = ConnectSettings {
+            url: self.nats_url.clone(),
+            name: "roadstead operator".to_owned(),
+            role: Role::Operator,
+            nkey_seed: Some(keys.broker_seed().clone()),
+            ca: None,
+        };
+        let bus = Bus::connect(settings).await?;
+        tokio::time::timeout(TIMEOUT, bus.connected())
+            .await
+            .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
+        let seal = keys.door_seal()?;
+        let id = Uuid::now_v7();
+        let request = internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
+        let command = internal::Command {
+            command_id: id.to_string(),
+            method: AdminCall::MintSandboxToken.name().to_owned(),
+            request: request.encode_to_vec().into(),
+            ..internal::Command::default()
+        };
+        let request = internal::OperatorRequest {
+            id: id.to_string(),
+            command: Some(seal.seal_command(id, &command.encode_to_vec())),
+        };
+        let reply = bus
+            .request(subject::admin(AdminCall::MintSandboxToken), request.encode_to_vec().into(), TIMEOUT)
+            .await
+            .context("no admission answered; is one running?")?;
+        let answer = seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
+        match internal::Answer::decode(answer)?.outcome {
+            Some(Outcome::Response(response)) => Ok(internal::MintSandboxTokenResponse::decode(response)?),
+            Some(Outcome::Status(status)) => bail!("{}", status::from_bytes(&status).message()),
+            None => bail!("admission gave an empty answer"),
+        }
+    }
+}
+
+/// Writes a secret to a file that only its owner can read.
+pub fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut target = options
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(file)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    target.write_all(secret.as_bytes())?;
+    Ok(())
+}
