@@ -1,0 +1,208 @@
+//! Work from a durable consumer: one message of credit for each free slot, and no more.
+//!
+//! The client's pull stream loses count of its credit when a message overtakes the result of its request, and is then
+//! silent for seconds; with one message a request that is the rule, not the exception. So requests are made here one by
+//! one, each for one message, and counted.
+
+mod credit;
+mod delivery;
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_nats::{Client, Message, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use roadstead_proto::stream::Consumer;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::Bus;
+use credit::Credit;
+pub use delivery::Delivery;
+
+/// How long one request for a message stands.
+const EXPIRES: Duration = Duration::from_secs(3);
+/// A request that is not even answered by its expiry is given up a little later.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often requests without an answer are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Pause after the broker refused a request: the consumer is missing, moves, or has too many requests.
+const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a pull loop ended before it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    #[error("cannot subscribe to the pull inbox")]
+    Subscribe(#[from] async_nats::SubscribeError),
+    #[error("the connection to the broker was closed")]
+    Closed,
+}
+
+/// Takes messages of `consumer` and runs `handler` on each, at most `slots` at a time, until `stop`; then hands back
+/// what it has not begun and returns when the running handlers have ended. Dropping the future aborts them, and what they
+/// had not decided is put back.
+///
+/// A missing consumer is waited for, and reported (see [`Bus::missing`]).
+///
+/// # Errors
+///
+/// If the connection was closed by this process.
+pub async fn run<H, F>(
+    bus: &Bus,
+    consumer: Consumer,
+    slots: usize,
+    stop: CancellationToken,
+    handler: H,
+) -> Result<(), PullError>
+where
+    H: Fn(Delivery) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let inbox = bus.inbox().pull(bus.replies().number());
+    let mut shell = Shell {
+        requests: Requests::new(bus.client().clone(), consumer, &inbox),
+        messages: bus.client().subscribe(format!("{inbox}.*")).await?,
+        credit: Credit::new(slots, EXPIRES + GRACE),
+        working: JoinSet::new(),
+        paused_until: Instant::now(),
+    };
+    let ended = shell.work(bus, &stop, &handler).await;
+    shell.hand_back().await;
+    while let Some(done) = shell.working.join_next().await {
+        report(done);
+    }
+    ended
+}
+
+struct Shell {
+    requests: Requests,
+    messages: Subscriber,
+    credit: Credit,
+    working: JoinSet<()>,
+    paused_until: Instant,
+}
+
+impl Shell {
+    async fn work<H, F>(&mut self, bus: &Bus, stop: &CancellationToken, handler: &H) -> Result<(), PullError>
+    where
+        H: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut reconnects = bus.reconnects();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            let now = Instant::now();
+            // Requests made while disconnected would only pile up in the client.
+            if bus.is_connected() && now >= self.paused_until {
+                for number in self.credit.requests(now, self.working.len()) {
+                    self.requests.send(number).await?;
+                }
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                Some(done) = self.working.join_next() => report(done),
+                message = self.messages.next() => match message {
+                    Some(message) => self.take(bus, message, handler),
+                    None => return Err(PullError::Closed),
+                },
+                // The broker forgets the requests of a connection with it.
+                Ok(()) = reconnects.changed() => self.credit.forget(),
+                _ = look.tick() => {}
+            }
+        }
+    }
+
+    fn take<H, F>(&mut self, bus: &Bus, message: Message, handler: &H)
+    where
+        H: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if let Some(status) = message.status {
+            self.credit.ended(self.requests.number(&message));
+            if !matches!(status, StatusCode::TIMEOUT | StatusCode::NOT_FOUND) {
+                self.refused(bus, status, message.description.as_deref().unwrap_or_default());
+            }
+            return;
+        }
+        self.credit.delivered();
+        let Some(delivery) = Delivery::new(bus.client().clone(), message) else {
+            tracing::error!(consumer = self.requests.consumer, "a message came without an ack subject; left alone");
+            return;
+        };
+        if self.credit.has_room(self.working.len()) {
+            self.working.spawn(handler(delivery));
+        }
+        // Else a request that was thought lost was answered after all: the guard puts the message back for others.
+    }
+
+    fn refused(&mut self, bus: &Bus, status: StatusCode, description: &str) {
+        tracing::warn!(consumer = self.requests.consumer, %status, description, "the broker refused a pull request");
+        self.paused_until = Instant::now() + REFUSED_PAUSE;
+        if status == StatusCode::NO_RESPONDERS || description.eq_ignore_ascii_case("consumer deleted") {
+            bus.report_missing();
+        }
+    }
+
+    /// Ends the subscription and puts back what arrived meanwhile.
+    async fn hand_back(&mut self) {
+        if self.messages.drain().await.is_err() {
+            return;
+        }
+        let rest = async {
+            while let Some(message) = self.messages.next().await {
+                if message.status.is_none()
+                    && let Some(delivery) = Delivery::new(self.requests.client.clone(), message)
+                {
+                    delivery.put_back(Duration::ZERO).await;
+                }
+            }
+        };
+        if tokio::time::timeout(GRACE, rest).await.is_err() {
+            tracing::debug!(consumer = self.requests.consumer, "the broker did not end the subscription in time");
+        }
+    }
+}
+
+/// Requests for one message each; the number is the last token of the inbox, so what the broker says of one is known.
+struct Requests {
+    client: Client,
+    consumer: &'static str,
+    subject: String,
+    inbox: String,
+    body: Bytes,
+}
+
+impl Requests {
+    fn new(client: Client, consumer: Consumer, inbox: &str) -> Self {
+        let config = consumer.config();
+        let stream = config.stream.config().name;
+        Self {
+            client,
+            consumer: config.name,
+            subject: format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", config.name),
+            inbox: format!("{inbox}."),
+            body: Bytes::from(format!(r#"{{"batch":1,"expires":{}}}"#, EXPIRES.as_nanos())),
+        }
+    }
+
+    async fn send(&self, number: u64) -> Result<(), PullError> {
+        let inbox = format!("{}{number}", self.inbox);
+        let sent = self.client.publish_with_reply(self.subject.clone(), inbox, self.body.clone()).await;
+        sent.map_err(|_closed| PullError::Closed)
+    }
+
+    fn number(&self, status: &Message) -> Option<u64> {
+        status.subject.strip_prefix(&self.inbox)?.parse().ok()
+    }
+}
+
+fn report(done: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = done
+        && error.is_panic()
+    {
+        tracing::error!(%error, "the handler of a delivery failed; the delivery was put back");
+    }
+}

@@ -1,0 +1,152 @@
+//! Request/reply services, in the broker's micro service form, so that operators see them with `nats micro`.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use async_nats::service::{Request, ServiceExt, error};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::SelectAll;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::Bus;
+use crate::request::OVERLOADED;
+
+/// Requests that may wait for each one that is worked on.
+const WAITING_FOR_EACH: usize = 8;
+
+/// What answers a request. Errors of the application are part of the answer's body.
+pub type Handler = Arc<dyn Fn(Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Send>> + Send + Sync>;
+
+/// A subject and what answers there.
+#[derive(Clone)]
+pub struct Endpoint {
+    subject: String,
+    handler: Handler,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Endpoint").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint at `subject`.
+    pub fn new<H, F>(subject: impl Into<String>, handler: H) -> Self
+    where
+        H: Fn(Bytes) -> F + Send + Sync + 'static,
+        F: Future<Output = Bytes> + Send + 'static,
+    {
+        Self { subject: subject.into(), handler: Arc::new(move |request| Box::pin(handler(request))) }
+    }
+}
+
+/// Why a service could not be offered, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The broker's client refused the name or a subject.
+    #[error("cannot offer the service")]
+    Start(#[source] async_nats::Error),
+    /// The subscriptions could not be made.
+    #[error(transparent)]
+    Subscribe(#[from] crate::SubscribeError),
+    /// The connection was closed.
+    #[error("the connection to the broker was closed")]
+    Closed,
+}
+
+/// Serves `endpoints` as one micro service until `stop`, then ends them and returns when the running handlers have
+/// ended. At most `concurrency` requests are worked on at a time and eight times as many wait; what is more is answered
+/// at once with an error that callers see as [`RequestError::Overloaded`](crate::RequestError::Overloaded).
+/// Replicas share the requests.
+///
+/// # Errors
+///
+/// If the service cannot be offered, or the connection was closed by this process.
+pub async fn serve(
+    bus: &Bus,
+    name: &str,
+    endpoints: Vec<Endpoint>,
+    concurrency: usize,
+    stop: CancellationToken,
+) -> Result<(), ServeError> {
+    let builder = bus.client().service_builder();
+    // The handle has to live as long as the service: its endpoints end with it.
+    let service = builder.start(name, env!("CARGO_PKG_VERSION")).await.map_err(ServeError::Start)?;
+    let mut requests = SelectAll::new();
+    for Endpoint { subject, handler } in endpoints {
+        let endpoint = service.endpoint(subject).await.map_err(ServeError::Start)?;
+        requests.push(endpoint.map(move |request| (request, Arc::clone(&handler))));
+    }
+    bus.barrier().await?;
+    let room = Room::new(concurrency);
+    let mut working = JoinSet::new();
+    let ended = loop {
+        tokio::select! {
+            () = stop.cancelled() => break Ok(()),
+            Some(done) = working.join_next() => report(name, done),
+            request = requests.next() => match request {
+                Some((request, handler)) => {
+                    let place = room.place();
+                    let slots = Arc::clone(&room.slots);
+                    working.spawn(answer(request, handler, place, slots));
+                }
+                None => break Err(ServeError::Closed),
+            },
+        }
+    };
+    if service.stop().await.is_err() {
+        tracing::debug!(service = name, "the service had ended already");
+    }
+    while let Some(done) = working.join_next().await {
+        report(name, done);
+    }
+    ended
+}
+
+/// Places for requests, and slots to work on them.
+struct Room {
+    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new(concurrency: usize) -> Self {
+        let concurrency = concurrency.max(1);
+        Self {
+            places: Arc::new(Semaphore::new(concurrency * (1 + WAITING_FOR_EACH))),
+            slots: Arc::new(Semaphore::new(concurrency)),
+        }
+    }
+
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.places).try_acquire_owned().ok()
+    }
+}
+
+async fn answer(request: Request, handler: Handler, place: Option<OwnedSemaphorePermit>, slots: Arc<Semaphore>) {
+    let answer = match place {
+        Some(_place) => {
+            // The semaphore is never closed.
+            let _slot = slots.acquire().await;
+            Ok(handler(request.message.payload.clone()).await)
+        }
+        None => Err(error::Error { status: "overloaded".to_owned(), code: OVERLOADED }),
+    };
+    if let Err(error) = request.respond(answer).await {
+        tracing::warn!(subject = %request.message.subject, %error, "an answer could not be sent");
+    }
+}
+
+fn report(service: &str, done: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = done
+        && error.is_panic()
+    {
+        tracing::error!(service, %error, "a request's handler failed; its caller gets no answer");
+    }
+}
