@@ -97,6 +97,12 @@ impl Kept {
         *self.pid.borrow()
     }
 
+    /// The process id as it changes: none while the server is down, closed when it was given up.
+    #[must_use]
+    pub fn pids(&self) -> watch::Receiver<Option<u32>> {
+        self.pid.clone()
+    }
+
     /// Waits until the policy has given it up. Cancelling the wait changes nothing.
     pub async fn given_up(&mut self) {
         // An error means that the keeping task has ended, which it does only then (or when told to stop).

@@ -8,6 +8,7 @@ use roadstead_proto::api::v1;
 use super::connect::Connection;
 use super::output::{Output, line, short, table};
 use super::{request_id, scope};
+use crate::operate::keys::write_private;
 use crate::operate::mint;
 
 /// Sandboxes.
@@ -131,7 +132,7 @@ impl Command {
             Action::Token { name, to, operator } => {
                 let minted = operator.mint(&workspace, &name).await?;
                 match to {
-                    Some(file) => mint::write_secret(&file, &minted.token),
+                    Some(file) => write_private(&file, minted.token.as_bytes()),
                     None => line(&minted.token),
                 }
             }

@@ -1,8 +1,6 @@
 //! Asking admission for a sandbox's token, over the broker, as operator.
 
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -68,18 +66,4 @@ impl Operator {
             None => bail!("admission gave an empty answer"),
         }
     }
-}
-
-/// Writes a secret to a file that only its owner can read.
-pub fn write_secret(file: &Path, secret: &str) -> anyhow::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let mut target = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(file)
-        .with_context(|| format!("cannot write {}", file.display()))?;
-    target.write_all(secret.as_bytes())?;
-    Ok(())
 }

@@ -1,0 +1,1 @@
+//! `roadstead migrate`: brings the database's schema up to date.
