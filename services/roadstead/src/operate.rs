@@ -4,3 +4,4 @@ pub mod health;
 pub mod keys;
 pub mod migrate;
 pub mod mint;
+pub mod supervisor;

@@ -1,6 +1,7 @@
 //! How answers are shown: for people, or as the JSON form of the protobuf message.
 
 use std::io::Write as _;
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use prost_reflect::{DescriptorPool, DynamicMessage};
@@ -58,6 +59,17 @@ pub fn from_json<M: prost::Message + prost::Name + Default>(text: &str) -> anyho
 fn descriptor(name: &str) -> anyhow::Result<prost_reflect::MessageDescriptor> {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET)?;
     pool.get_message_by_name(name).ok_or_else(|| anyhow::anyhow!("{name} is not described"))
+}
+
+/// Says on standard error why a command failed. A server's refusal is told by its code and its own words.
+pub fn failure(error: &anyhow::Error) -> ExitCode {
+    let text = match error.downcast_ref::<tonic::Status>() {
+        Some(status) => format!("{:?}: {}", status.code(), status.message()),
+        None => format!("{error:#}"),
+    };
+    // With standard error gone there is nobody left to tell.
+    drop(writeln!(std::io::stderr().lock(), "roadstead: {text}"));
+    ExitCode::FAILURE
 }
 
 /// Columns of equal width, the first row being the head.
