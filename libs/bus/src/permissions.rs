@@ -12,7 +12,7 @@ use roadstead_proto::stream::{Consumer, Stream};
 use roadstead_proto::subject;
 
 use crate::topology::Part;
-pub use server::{Auth, server_config};
+pub use server::{Auth, limits_and_users, server_config};
 
 /// The subjects of one role.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The broker's configuration file.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use roadstead_proto::role::Role;
@@ -16,25 +16,34 @@ pub enum Auth {
     Nkeys(Vec<(Role, String)>),
 }
 
-/// The text of `nats-server.conf`: `listen` is an address with port, `store_dir` the folder of the streams. A deployment
-/// that leaves the machine adds a `tls` block.
+/// The text of a whole `nats-server.conf`: `listen` is an address with port, `store_dir` the folder of the streams. A
+/// deployment that leaves the machine adds a `tls` block.
 #[must_use]
-pub fn server_config(listen: &str, store_dir: &Path, auth: &Auth) -> String {
-    let store_dir = quoted(&store_dir.to_string_lossy());
-    let mut text = format!(
+pub fn server_config(listen: impl Display, store_dir: &Path, auth: &Auth) -> String {
+    format!(
         r#"listen: {listen}
-max_payload: 4MB
-# A client that does not read is cut off instead of buffered for.
-write_deadline: "5s"
-ping_interval: "10s"
-ping_max: 2
 jetstream {{
   store_dir: {store_dir}
   # What the broker loses in a crash is made again from Postgres.
   sync_interval: "1s"
 }}
+{rest}"#,
+        listen = quoted(&listen.to_string()),
+        store_dir = quoted(&store_dir.to_string_lossy()),
+        rest = limits_and_users(auth),
+    )
+}
+
+/// The part of the configuration that does not depend on where the broker runs: limits, and who may do what.
+#[must_use]
+pub fn limits_and_users(auth: &Auth) -> String {
+    let mut text = String::from(
+        r#"max_payload: 4MB
+# A client that does not read is cut off instead of buffered for.
+write_deadline: "5s"
+ping_interval: "10s"
+ping_max: 2
 "#,
-        listen = quoted(listen),
     );
     if let Auth::Nkeys(keys) = auth {
         text.push_str("authorization {\n  users: [\n");
