@@ -1,1 +1,23 @@
-//! Placeholder, replaced as the crate is written.
+//! What the two doors share, the clients' (edge) and the supervisors' (bridge): the gRPC port, the recognition of
+//! callers, and the way of a command to admission and back.
+
+pub mod auth;
+mod call;
+pub mod deadline;
+pub mod drain;
+pub mod frame;
+mod front;
+pub mod listener;
+pub mod metrics;
+pub mod others;
+mod plain_http;
+mod preface;
+mod request_id;
+pub mod share;
+pub mod status;
+pub mod tls;
+mod trace;
+
+pub use call::{Call, Reply};
+pub use front::{Door, Front, Limits, OtherServices, is_unary};
+pub use plain_http::Health;

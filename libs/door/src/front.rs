@@ -1,0 +1,244 @@
+//! What stands before every call: it is identified, counted, traced and timed, its caller is recognised and held
+//! against the method's rule, and a panic behind it becomes a status.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request, Response};
+use hyper::body::Body;
+use roadstead_proto::method::{AuthMode, Method};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tower::util::BoxCloneSyncService;
+use tower::{Service as _, ServiceExt as _};
+use tracing::Instrument as _;
+
+use crate::auth::{Chain, check};
+use crate::call::{Call, Reply};
+use crate::deadline::{self, Deadline};
+use crate::metrics::Metrics;
+use crate::plain_http::{self, Health};
+use crate::{drain, frame, request_id, trace};
+
+const PREFIX: &str = "/openshell.v1.OpenShell/";
+/// How much longer than its deadline a unary call may take, so that what is behind the door can say why it ended.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A door: what happens to a call once its caller is known.
+pub trait Door: Send + Sync + 'static {
+    /// Answers a unary call.
+    fn unary(&self, call: Call, request: Bytes) -> impl Future<Output = Result<Reply, Status>> + Send;
+
+    /// Answers a call of a method of which one side, or both, streams.
+    fn stream(
+        &self,
+        call: Call,
+        request: Request<tonic::body::Body>,
+    ) -> impl Future<Output = Result<Response<tonic::body::Body>, Status>> + Send;
+
+    /// How the door is, for `/readyz`.
+    fn health(&self) -> Health;
+}
+
+/// The other services of a port: `grpc.health.v1` and reflection.
+pub type OtherServices = BoxCloneSyncService<Request<tonic::body::Body>, Response<tonic::body::Body>, Infallible>;
+
+/// Limits of a front.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest request message, in bytes.
+    pub message: usize,
+    /// Unary calls at a time.
+    pub calls: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { message: 1024 * 1024, calls: 8192 }
+    }
+}
+
+/// Whether both sides of the method send exactly one message.
+#[must_use]
+pub const fn is_unary(method: Method) -> bool {
+    !matches!(
+        method,
+        Method::ExecSandbox
+            | Method::ForwardTcp
+            | Method::ExecSandboxInteractive
+            | Method::PushSandboxLogs
+            | Method::ConnectSupervisor
+            | Method::RelayStream
+            | Method::PeerRelay
+            | Method::WatchSandbox
+    )
+}
+
+/// Stands before a door.
+pub struct Front<D> {
+    inner: Arc<Inner<D>>,
+}
+
+struct Inner<D> {
+    door: D,
+    chain: Chain,
+    limits: Limits,
+    calls: Semaphore,
+    metrics: Metrics,
+    others: OtherServices,
+    drain: CancellationToken,
+    version: &'static str,
+}
+
+impl<D> Clone for Front<D> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<D> std::fmt::Debug for Front<D> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Front").field("chain", &self.inner.chain).finish_non_exhaustive()
+    }
+}
+
+impl<D: Door> Front<D> {
+    /// Puts a front before `door`. `drain` ends the streams of the other services; the door ends its own.
+    pub fn new(
+        door: D,
+        chain: Chain,
+        limits: Limits,
+        metrics: Metrics,
+        others: OtherServices,
+        drain: CancellationToken,
+        version: &'static str,
+    ) -> Self {
+        let calls = Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS));
+        Self { inner: Arc::new(Inner { door, chain, limits, calls, metrics, others, drain, version }) }
+    }
+
+    /// The metrics of this front.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// Answers one request.
+    pub async fn answer(self, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
+        let id = request_id::of(request.headers());
+        let is_grpc =
+            request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let mut response = if is_grpc {
+            self.inner.grpc(&id, request).await
+        } else {
+            plain_http::answer(request.method(), request.uri().path(), self.inner.version, || self.inner.door.health())
+        };
+        response.headers_mut().insert(request_id::HEADER, id);
+        response
+    }
+}
+
+impl<D: Door> Inner<D> {
+    async fn grpc(&self, id: &HeaderValue, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
+        let path = request.uri().path();
+        let Some(name) = path.strip_prefix(PREFIX) else {
+            let observed = self.metrics.begin("other");
+            return observed.through(drain::until(self.other(request).await, self.drain.clone(), None));
+        };
+        let Some(method) = Method::from_name(name) else {
+            let observed = self.metrics.begin("unknown");
+            return observed.through(Status::unimplemented("there is no such method").into_http());
+        };
+        let id = id.to_str().unwrap_or_default().to_owned();
+        let span = trace::span(request.headers(), method.name(), &id);
+        let traceparent = trace::parent_of_next(&span, request.headers());
+        let observed = self.metrics.begin(method.name());
+        let answering = AssertUnwindSafe(self.call(method, id, traceparent, request)).catch_unwind().instrument(span);
+        let response = answering.await.unwrap_or_else(|_| {
+            tracing::error!(method = method.name(), "a call panicked");
+            Status::internal("an internal error").into_http()
+        });
+        observed.through(response)
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        request_id: String,
+        traceparent: String,
+        request: Request<tonic::body::Body>,
+    ) -> Response<tonic::body::Body> {
+        let timeout = match deadline::of(request.headers()) {
+            Ok(timeout) => timeout,
+            Err(malformed) => return Status::invalid_argument(malformed.to_string()).into_http(),
+        };
+        let deadline = Deadline::after(timeout.unwrap_or(deadline::DEFAULT).min(deadline::LONGEST));
+        let rule = method.rule();
+        let principal = if rule.auth == AuthMode::Unauthenticated {
+            None
+        } else {
+            match self.chain.authenticate(request.headers()).await {
+                Ok(principal) => Some(principal),
+                Err(refusal) => return refusal.into_http(),
+            }
+        };
+        // Methods between gateways are served to nobody, and every door says that.
+        if let Some(principal) = &principal
+            && rule.auth != AuthMode::Peer
+            && let Err(refusal) = check(&rule, principal)
+        {
+            return refusal.into_http();
+        }
+        let call = Call { method, principal, deadline, request_id, traceparent };
+        if is_unary(method) {
+            frame::unary_response(self.unary(call, request).await.map(|reply| (reply.message, reply.metadata)))
+        } else {
+            self.door.stream(call, request).await.unwrap_or_else(Status::into_http)
+        }
+    }
+
+    async fn unary(&self, call: Call, request: Request<tonic::body::Body>) -> Result<Reply, Status> {
+        let _permit = self.permit()?;
+        let end = call.deadline.instant;
+        let message = tokio::time::timeout_at(end, frame::read_message(request.into_body(), self.limits.message))
+            .await
+            .map_err(|_| Status::deadline_exceeded("the request did not arrive in time"))??;
+        tokio::time::timeout_at(end + GRACE, self.door.unary(call, message))
+            .await
+            .map_err(|_| Status::deadline_exceeded("the deadline has passed"))?
+    }
+
+    fn permit(&self) -> Result<SemaphorePermit<'_>, Status> {
+        self.calls.try_acquire().map_err(|_| crate::status::busy("this process has too many calls open"))
+    }
+
+    async fn other(&self, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
+        let mut others = self.others.clone();
+        match others.ready().await {
+            Ok(ready) => ready.call(request).await.unwrap_or_else(|never| match never {}),
+            Err(never) => match never {},
+        }
+    }
+}
+
+impl<D: Door, B> hyper::service::Service<Request<B>> for Front<D>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<B>) -> Self::Future {
+        let front = self.clone();
+        Box::pin(async move { Ok(front.answer(request.map(tonic::body::Body::new)).await) })
+    }
+}
