@@ -1,1 +1,31 @@
-//! Placeholder, replaced as the crate is written.
+//! What tests of Roadstead stand on: real servers, faults, and waiting for conditions.
+//!
+//! - [`run::Run`]: the Postgres of a test run, shared by all its processes; [`database::Database`]: a test's own
+//!   database on it, copied from a migrated template; [`sql::Session`]: a side session, to look and to lock.
+//! - [`broker::Broker`]: a test's own nats-server on a folder of its own, to restart, wipe or freeze at will.
+//! - [`Victim`]: any process, to kill, terminate, freeze.
+//! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
+//!
+//! It knows nothing of Roadstead's own crates, so that each of them can be tested with it.
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a test kit fails the test, and a panic is how"
+)]
+
+pub mod broker;
+pub mod database;
+pub mod eventually;
+pub mod programs;
+pub mod run;
+pub mod soak;
+pub mod sql;
+pub mod victim;
+
+pub use broker::Broker;
+pub use database::{Database, Login};
+pub use eventually::eventually;
+pub use run::Run;
+pub use victim::Victim;

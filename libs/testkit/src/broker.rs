@@ -1,0 +1,127 @@
+//! A test's own nats-server.
+
+use std::{fs, path::Path, time::Duration};
+
+use nix::sys::signal::Signal;
+use roadstead_embedded::{NatsServer, NatsSettings, Process, keep::Server};
+use tempfile::TempDir;
+
+use crate::{Victim, programs};
+
+const STOP_TIME: Duration = Duration::from_secs(20);
+
+/// A nats-server with JetStream on a folder and a port of its own; it starts in some fifty milliseconds, which makes
+/// a process per test cheaper than sharing one, and lets a test do to it what it likes.
+#[derive(Debug)]
+pub struct Broker {
+    // Declared in this order so that the process ends before its folder goes.
+    process: Option<Process>,
+    server: NatsServer,
+    _folder: TempDir,
+}
+
+impl Broker {
+    /// Starts one; `config` is its configuration text beside address and store (users, limits).
+    pub async fn start(config: &str) -> Self {
+        let folder = tempfile::Builder::new().prefix("roadstead-nats-").tempdir().unwrap();
+        let settings = NatsSettings {
+            program: programs::servers().nats_server,
+            folder: folder.path().to_owned(),
+            port: None,
+            config: config.to_owned(),
+        };
+        let server = NatsServer::prepare(&settings).unwrap_or_else(|error| panic!("{error}"));
+        let mut broker = Self { process: None, server, _folder: folder };
+        broker.resume().await;
+        broker
+    }
+
+    /// The address for clients, the same over restarts.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Its port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// Stops it in order. Nothing happens if it is down.
+    pub async fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.stop(STOP_TIME).await.unwrap();
+        }
+    }
+
+    /// Kills it (SIGKILL). Nothing happens if it is down.
+    pub async fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.signal(Signal::SIGKILL).unwrap();
+            process.wait().await.unwrap();
+        }
+    }
+
+    /// Starts it on what its folder holds. Nothing happens if it is up.
+    pub async fn resume(&mut self) {
+        if self.process.is_none() {
+            self.process = Some(self.server.start().await.unwrap_or_else(|error| panic!("{error}")));
+        }
+    }
+
+    /// Stops it and starts it again.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.resume().await;
+    }
+
+    /// Restarts it on an empty store: all streams, buckets and consumers are gone.
+    pub async fn wipe(&mut self) {
+        self.stop().await;
+        remove(&self.server.store());
+        self.resume().await;
+    }
+
+    /// Copies its store to `to` (stopping it meanwhile), for [`Broker::roll_back`].
+    pub async fn save(&mut self, to: &Path) {
+        self.stop().await;
+        copy(&self.server.store(), to);
+        self.resume().await;
+    }
+
+    /// Restarts it on a store that [`Broker::save`] has copied.
+    pub async fn roll_back(&mut self, from: &Path) {
+        self.stop().await;
+        remove(&self.server.store());
+        copy(from, &self.server.store());
+        self.resume().await;
+    }
+
+    /// Its process, to freeze and thaw.
+    ///
+    /// # Panics
+    /// It is down.
+    #[must_use]
+    pub fn victim(&self) -> Victim {
+        Victim::new(self.process.as_ref().expect("the broker is up").pid())
+    }
+}
+
+fn remove(folder: &Path) {
+    if folder.exists() {
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
