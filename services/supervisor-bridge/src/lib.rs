@@ -1,1 +1,3 @@
-//! Placeholder, replaced as the crate is written.
+//! The supervisors' door: sessions, push, answers, reports. Serves only methods a sandbox may call.
+
+pub mod slots;
