@@ -1,0 +1,129 @@
+//! Migrations and roles, run by the owner of the database. Forward only; a program meets a schema that is newer than
+//! itself, so each migration adds before a later one takes away.
+
+use std::time::Duration;
+
+use roadstead_proto::role::Role;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::database::{SettingsError, owner_config};
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+/// Name of the advisory lock under which migrations run, one process at a time.
+const LOCK: i64 = 0x726f_6164_7374_6561;
+
+/// Roles are shared by all databases of a server: another one's migration may be at the same row.
+const ROLE_ATTEMPTS: u32 = 20;
+
+/// Passwords of the roles that log in.
+#[derive(Clone, Debug)]
+pub struct RolePasswords {
+    pub admission: SecretString,
+    pub config_snapshot: SecretString,
+    pub watch: SecretString,
+}
+
+/// Why the schema could not be brought up to date. What was applied before stays applied.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("Postgres refused or was lost while {doing}")]
+    Postgres { doing: &'static str, source: tokio_postgres::Error },
+    #[error("a migration failed")]
+    Migration(#[from] refinery::Error),
+}
+
+/// Name of the role's user in Postgres, if it has one.
+#[must_use]
+pub fn user(role: Role) -> Option<&'static str> {
+    match role {
+        Role::Admission => Some("roadstead_admission"),
+        Role::ConfigSnapshot => Some("roadstead_config_snapshot"),
+        Role::Watch => Some("roadstead_watch"),
+        Role::Edge | Role::SupervisorBridge | Role::Operator => None,
+    }
+}
+
+/// Brings the schema up to date and gives the roles their passwords. Running it again changes nothing but the
+/// passwords. `owner_url` names a user that may create roles, and its password.
+///
+/// # Errors
+/// See [`MigrateError`].
+pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Result<(), MigrateError> {
+    let config = owner_config(owner_url.expose_secret())?;
+    let (mut client, connection) = connect(&config).await?;
+    let doing = |doing| move |source| MigrateError::Postgres { doing, source };
+    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(doing("waiting for other migrations"))?;
+    client.batch_execute("CREATE SCHEMA IF NOT EXISTS roadstead").await.map_err(doing("making the schema"))?;
+    let RolePasswords { admission, config_snapshot, watch } = passwords;
+    for (role, password) in [(Role::Admission, admission), (Role::ConfigSnapshot, config_snapshot), (Role::Watch, watch)]
+    {
+        if let Some(user) = user(role) {
+            ensure_role(&client, user, password).await.map_err(doing("making a role"))?;
+        }
+    }
+    embedded::migrations::runner().run_async(&mut client).await?;
+    // Closes the connection, and with it goes the lock.
+    drop(client);
+    drop(connection.await);
+    Ok(())
+}
+
+/// Raises the epoch: after a restore or a failover of Postgres, what caches show of its former life is older than
+/// anything they will see. Returns the new one.
+///
+/// # Errors
+/// See [`MigrateError`].
+pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> {
+    let (client, connection) = connect(&owner_config(owner_url.expose_secret())?).await?;
+    let row = client
+        .query_one(crate::table::epoch::RAISE, &[])
+        .await
+        .map_err(|source| MigrateError::Postgres { doing: "raising the epoch", source })?;
+    drop(client);
+    drop(connection.await);
+    Ok(row.get::<_, i64>(0).cast_unsigned())
+}
+
+async fn connect(config: &Config) -> Result<(Client, JoinHandle<()>), MigrateError> {
+    let (client, connection) = config
+        .connect(NoTls)
+        .await
+        .map_err(|source| MigrateError::Postgres { doing: "connecting as the owner", source })?;
+    let connection = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "the owner's connection ended");
+        }
+    });
+    Ok((client, connection))
+}
+
+/// The password goes over as the verifier that Postgres keeps: no log of statements can show it.
+async fn ensure_role(client: &Client, user: &str, password: &SecretString) -> Result<(), tokio_postgres::Error> {
+    let verifier = postgres_protocol::password::scram_sha_256(password.expose_secret().as_bytes());
+    let create = format!(
+        "DO $$ BEGIN
+            IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{user}') THEN CREATE ROLE {user}; END IF;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
+        END $$;
+        ALTER ROLE {user} LOGIN PASSWORD '{verifier}'"
+    );
+    let mut attempt = 1;
+    loop {
+        match client.batch_execute(&create).await {
+            // "tuple concurrently updated"
+            Err(error) if error.code() == Some(&SqlState::INTERNAL_ERROR) && attempt < ROLE_ATTEMPTS => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                attempt += 1;
+            }
+            result => return result,
+        }
+    }
+}

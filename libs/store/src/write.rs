@@ -1,0 +1,44 @@
+//! Changes of state as statements.
+
+use crate::flight::{Flight, Step};
+use crate::mutation::Write;
+use crate::table::{
+    attachment, member, policy_revision, process, provider, sandbox, setting, workspace,
+};
+
+/// Adds the writes in their order.
+pub(crate) fn add_all(flight: &mut Flight, writes: Vec<Write>) {
+    for write in writes {
+        if let Write::InsertSandbox(row) | Write::UpdateSandbox(row) = &write
+            && let Some(session) = row.session.as_ref().filter(|session| session.result_number == 0)
+        {
+            flight.add(process::ensure_bridge(session.bridge_id));
+        }
+        flight.add(step(write));
+    }
+}
+
+fn step(write: Write) -> Step {
+    match write {
+        Write::InsertWorkspace(row) => workspace::insert(row),
+        Write::UpdateWorkspace(row) => workspace::update(row),
+        Write::DeleteWorkspace(id) => workspace::delete(id),
+        Write::InsertMember(row) => member::insert(row),
+        Write::DeleteMember { workspace_id, subject } => member::delete(workspace_id, subject),
+        Write::InsertProvider(row) => provider::insert(row),
+        Write::UpdateProvider(row) => provider::update(row),
+        Write::DeleteProvider(id) => provider::delete(id),
+        Write::InsertSandbox(row) => sandbox::insert(row),
+        Write::UpdateSandbox(row) => sandbox::update(row),
+        Write::DeleteSandbox(id) => sandbox::delete(id),
+        Write::Attach { sandbox_id, provider_id } => attachment::attach(sandbox_id, provider_id),
+        Write::Detach { sandbox_id, provider_id } => attachment::detach(sandbox_id, provider_id),
+        Write::InsertPolicyRevision(row) => policy_revision::insert(row),
+        Write::SettlePolicy { scope, version, status, error } => {
+            policy_revision::settle(scope, version, status, error)
+        }
+        Write::PutSetting { scope, key, value } => setting::put(scope, key, &value),
+        Write::DeleteSetting { scope, key } => setting::delete(scope, key),
+        Write::SetSettingsRevision { scope, revision } => setting::set_revision(scope, revision),
+    }
+}
