@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, Parser as _};
 use roadstead_bus::permissions::{self, Auth};
+use roadstead_embedded::postgres::SUPERUSER;
 use roadstead_embedded::{Binaries, Embedded, EmbeddedSettings, Kept, RestartPolicy};
 use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::{Keyring, OwnerKeys};
@@ -79,7 +80,7 @@ impl Command {
         let mut servers = self.start_servers(&data, &keyring).await?;
         let database_url = format!("postgres://127.0.0.1:{}/{}", servers.postgres_port(), migrate::DATABASE);
         let owner = OwnerKeys::load(&keys.owner_file())?;
-        migrate::embedded(servers.postgres_port(), servers.superuser_password(), &owner).await?;
+        migrate::embedded(servers.postgres_port(), SUPERUSER, servers.superuser_password(), &owner).await?;
 
         let deployment = Deployment {
             keys,

@@ -1,1 +1,59 @@
 //! `roadstead migrate`: brings the database's schema up to date.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use roadstead_proto::role::Role;
+use roadstead_service_kit::keyring::OwnerKeys;
+use roadstead_store::migrate::{self, RolePasswords};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// Name of the database, and in the compose file of the user that owns it.
+pub const DATABASE: &str = "roadstead";
+
+/// Bring the database's schema up to date and give the roles their passwords. Safe to repeat
+#[derive(Args, Debug)]
+pub struct Command {
+    /// Host, port and database; the user is `roadstead`, its password is in the owner's key file
+    #[arg(
+        long,
+        env = "ROADSTEAD_DATABASE_URL",
+        value_name = "URL",
+        default_value = "postgres://127.0.0.1:5432/roadstead"
+    )]
+    database_url: String,
+    /// The owner's key file, which `roadstead keys init` writes
+    #[arg(long, env = "ROADSTEAD_OWNER_KEYS", value_name = "FILE")]
+    owner_keys: PathBuf,
+}
+
+impl Command {
+    pub async fn run(self) -> anyhow::Result<()> {
+        let keys = OwnerKeys::load(&self.owner_keys)?;
+        let rest = self
+            .database_url
+            .strip_prefix("postgres://")
+            .or_else(|| self.database_url.strip_prefix("postgresql://"))
+            .context("--database-url must begin with postgres://")?;
+        let password = keys.owner_password().expose_secret();
+        migrate(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")), &keys).await
+    }
+}
+
+/// As the superuser of an embedded server, whose database is made if it is not there.
+pub async fn embedded(port: u16, superuser: &str, password: &SecretString, keys: &OwnerKeys) -> anyhow::Result<()> {
+    let server = format!("postgres://{superuser}:{}@127.0.0.1:{port}", password.expose_secret());
+    migrate::ensure_database(&SecretString::from(format!("{server}/postgres")), DATABASE).await?;
+    migrate(SecretString::from(format!("{server}/{DATABASE}")), keys).await
+}
+
+async fn migrate(owner: SecretString, keys: &OwnerKeys) -> anyhow::Result<()> {
+    let password = |role| keys.role_password(role).cloned().with_context(|| format!("no password for {role}"));
+    let passwords = RolePasswords {
+        admission: password(Role::Admission)?,
+        config_snapshot: password(Role::ConfigSnapshot)?,
+        watch: password(Role::Watch)?,
+    };
+    Ok(migrate::migrate(&owner, &passwords).await?)
+}
