@@ -16,10 +16,13 @@ use crate::internal::Sealed;
 /// How many door processes' agreed keys are kept; more doors than that only cost an agreement each.
 const REMEMBERED_DOORS: usize = 1024;
 
+/// A door process, by the key it seals to and its own public key.
+type Door = (String, [u8; 32]);
+
 /// Opens what doors sealed. Holds every key that doors may still use; the envelope names which.
 pub struct AdmissionSeal {
     secrets: BTreeMap<String, StaticSecret>,
-    doors: Mutex<Recent<(String, [u8; 32]), Arc<Channel>>>,
+    doors: Mutex<Recent<Door, Arc<Channel>>>,
 }
 
 impl AdmissionSeal {
@@ -39,7 +42,7 @@ impl AdmissionSeal {
         let plaintext = channel.open(Direction::Command, command_id, sealed)?;
         // Only a door whose envelope opened is remembered, so garbage evicts nobody.
         let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        doors.insert((sealed.key_id.clone(), door), channel);
+        doors.insert(door, channel);
         Ok(plaintext)
     }
 
@@ -57,17 +60,18 @@ impl AdmissionSeal {
         self.secrets.iter().map(|(id, secret)| (id.as_str(), PublicKey::from(secret).to_bytes()))
     }
 
-    fn channel(&self, sealed: &Sealed) -> Result<([u8; 32], Arc<Channel>), OpenError> {
+    fn channel(&self, sealed: &Sealed) -> Result<(Door, Arc<Channel>), OpenError> {
         let secret = self.secrets.get(&sealed.key_id).ok_or(OpenError::UnknownKey)?;
-        let door: [u8; 32] = sealed.sender.as_ref().try_into().map_err(|_| OpenError::Malformed)?;
+        let public: [u8; 32] = sealed.sender.as_ref().try_into().map_err(|_| OpenError::Malformed)?;
+        let door = (sealed.key_id.clone(), public);
         let known = {
             let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-            doors.get(&(sealed.key_id.clone(), door)).cloned()
+            doors.get(&door).cloned()
         };
         if let Some(channel) = known {
             return Ok((door, channel));
         }
-        let channel = Channel::of_admission(secret, &PublicKey::from(door), &sealed.key_id);
+        let channel = Channel::of_admission(secret, &PublicKey::from(public), &sealed.key_id);
         Ok((door, Arc::new(channel.map_err(|_| OpenError::Malformed)?)))
     }
 }

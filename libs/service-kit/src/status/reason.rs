@@ -1,4 +1,4 @@
-//! The reasons of the public API.
+//! The reasons that statuses give.
 
 use tonic::Code;
 
@@ -19,11 +19,13 @@ pub enum Reason {
     RequestReplayUnavailable,
     /// The request id's command has run, and its output cannot be played again.
     RequestStreamUnavailable,
+    /// A report came from a session that is not, or no longer, the sandbox's. Only between roles.
+    SessionSuperseded,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::InvalidArgument,
         Self::ResourceVersionConflict,
         Self::ProfileSourceUnavailable,
@@ -31,6 +33,7 @@ impl Reason {
         Self::RequestOutcomeUncertain,
         Self::RequestReplayUnavailable,
         Self::RequestStreamUnavailable,
+        Self::SessionSuperseded,
     ];
 
     /// The name on the wire.
@@ -44,6 +47,7 @@ impl Reason {
             Self::RequestOutcomeUncertain => "REQUEST_OUTCOME_UNCERTAIN",
             Self::RequestReplayUnavailable => "REQUEST_REPLAY_UNAVAILABLE",
             Self::RequestStreamUnavailable => "REQUEST_STREAM_UNAVAILABLE",
+            Self::SessionSuperseded => "SESSION_SUPERSEDED",
         }
     }
 
@@ -58,7 +62,7 @@ impl Reason {
     pub const fn code(self) -> Code {
         match self {
             Self::InvalidArgument => Code::InvalidArgument,
-            Self::ResourceVersionConflict => Code::Aborted,
+            Self::ResourceVersionConflict | Self::SessionSuperseded => Code::Aborted,
             Self::ProfileSourceUnavailable => Code::Unavailable,
             Self::RequestIdPayloadMismatch
             | Self::RequestOutcomeUncertain

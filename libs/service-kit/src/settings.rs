@@ -1,0 +1,15 @@
+//! Settings that several roles share, one struct for each thing they reach. Flattened into a role's own.
+
+mod admin;
+mod broker;
+mod database;
+mod keys;
+mod log;
+mod network;
+
+pub use admin::AdminSettings;
+pub use broker::BrokerSettings;
+pub use database::DatabaseSettings;
+pub use keys::KeysSettings;
+pub use log::{LogFormat, LogLevel, LogSettings};
+pub use network::AddressError;
