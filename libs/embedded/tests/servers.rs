@@ -1,4 +1,5 @@
 //! The embedded servers, as real processes in temporary folders.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{
     env, fs,
