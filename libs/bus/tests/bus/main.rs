@@ -1,0 +1,14 @@
+//! The bus against a real broker.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
+
+mod buckets;
+mod commands;
+mod connection;
+mod feeds;
+mod marks;
+mod permissions;
+mod pulls;
+mod services;
+mod subscriptions;
+mod topology;
+mod world;

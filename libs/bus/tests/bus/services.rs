@@ -1,0 +1,115 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use roadstead_bus::service::{Endpoint, serve};
+use roadstead_bus::{Bus, RequestError};
+use roadstead_proto::role::Role;
+use roadstead_testkit::eventually;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::world::{LONG, Running, World};
+
+const SUBJECT: &str = "roadstead.read.GetSandbox";
+
+fn service(bus: Bus, concurrency: usize, endpoints: Vec<Endpoint>) -> Running<()> {
+    Running::start(move |stop| async move { serve(&bus, "watch", endpoints, concurrency, stop).await.unwrap() })
+}
+
+fn echo() -> Vec<Endpoint> {
+    vec![Endpoint::new(SUBJECT, |request| async move { request })]
+}
+
+async fn is_served(bus: &Bus) {
+    eventually(LONG, "the service answers", || bus.request(SUBJECT, "?".into(), LONG)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_answered_and_operators_see_the_service() {
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let service = service(world.bus(Role::Watch).await, 4, echo());
+    is_served(&edge).await;
+    assert_eq!(edge.request(SUBJECT, "x".into(), LONG).await.unwrap(), "x");
+
+    let client = async_nats::connect(world.broker.url()).await.unwrap();
+    let inbox = client.new_inbox();
+    let mut replies = client.subscribe(inbox.clone()).await.unwrap();
+    client.publish_with_reply("$SRV.INFO.watch", inbox, Bytes::new()).await.unwrap();
+    let info = tokio::time::timeout(LONG, replies.next()).await.unwrap().unwrap();
+    let info: serde_json::Value = serde_json::from_slice(&info.payload).unwrap();
+    assert_eq!(info["endpoints"][0]["subject"], SUBJECT);
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_share_the_requests_and_a_stopped_one_takes_none() {
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let named = |name: &'static str| vec![Endpoint::new(SUBJECT, move |_| async move { Bytes::from(name) })];
+    let one = service(world.bus(Role::Watch).await, 4, named("one"));
+    let two = service(world.bus(Role::Watch).await, 4, named("two"));
+    for name in ["one", "two"] {
+        eventually(LONG, name, || async { edge.request(SUBJECT, Bytes::new(), LONG).await.is_ok_and(|by| by == name) })
+            .await;
+    }
+    one.stop().await;
+    for _ in 0..50 {
+        assert_eq!(edge.request(SUBJECT, Bytes::new(), LONG).await.unwrap(), "two");
+    }
+    two.stop().await;
+    eventually(LONG, "nobody serves", || async {
+        matches!(edge.request(SUBJECT, Bytes::new(), LONG).await, Err(RequestError::NoResponders))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_is_refused_at_once_and_a_stop_finishes_the_rest() {
+    const PLACES: usize = 2 * 9;
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let blocked = Arc::clone(&gate);
+    let endpoint = Endpoint::new(SUBJECT, move |request| {
+        let gate = Arc::clone(&blocked);
+        async move {
+            let _pass = gate.acquire().await.unwrap();
+            request
+        }
+    });
+    let ready = Endpoint::new("roadstead.read.Ready", |request| async move { request });
+    let service = service(world.bus(Role::Watch).await, 2, vec![endpoint, ready]);
+    eventually(LONG, "the service answers", || edge.request("roadstead.read.Ready", "?".into(), LONG)).await;
+
+    let mut asked = JoinSet::new();
+    for _ in 0..PLACES + 5 {
+        let edge = edge.clone();
+        asked.spawn(async move { edge.request(SUBJECT, "x".into(), LONG).await });
+    }
+    for _ in 0..5 {
+        let refused = asked.join_next().await.unwrap().unwrap();
+        assert!(matches!(refused, Err(RequestError::Overloaded)), "{refused:?}");
+    }
+    // Told to stop, it still answers all that have a place.
+    service.stop.cancel();
+    gate.add_permits(PLACES);
+    for _ in 0..PLACES {
+        assert_eq!(asked.join_next().await.unwrap().unwrap().unwrap(), "x");
+    }
+    service.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_there_again_after_the_broker_was_killed() {
+    let mut world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let service = service(world.bus(Role::Watch).await, 4, echo());
+    is_served(&edge).await;
+    world.broker.kill().await;
+    world.broker.resume().await;
+    eventually(LONG, "the service answers", || edge.request(SUBJECT, "?".into(), Duration::from_millis(500))).await;
+    service.stop().await;
+}
