@@ -108,8 +108,8 @@ impl Database {
         let mut flight = Flight::default();
         let slot = flight.add(step);
         let lease = self.lease().await?;
-        let answers = lease.query(flight).await.map_err(StoreError::of)?;
-        Ok(answers.rows(slot).to_vec())
+        let mut answers = lease.query(flight).await.map_err(StoreError::of)?;
+        Ok(answers.take(slot))
     }
 }
 

@@ -4,9 +4,9 @@ use crate::database::Database;
 use crate::error::{Fault, FlightError};
 use crate::first_flight::OPEN;
 use crate::flight::{Flight, Step};
-use crate::in_flight::{Committed, commit, refused};
+use crate::in_flight::{Committed, commit};
 use crate::lease::BEGIN;
-use crate::mutation::{Command, Conclusion};
+use crate::mutation::{Command, Conclusion, Outcome};
 use crate::parameter::value;
 use crate::table::{claim, command, quota};
 use crate::write;
@@ -32,7 +32,7 @@ impl Database {
                 outcome
             }
             Conclusion::Refusal(status) => {
-                let outcome = refused(&status);
+                let outcome = Outcome::Refused(status);
                 flight.add(command::finish(command.id, &outcome));
                 if let Some(claim) = claim {
                     flight.add(claim::free(command, claim));
@@ -42,6 +42,7 @@ impl Database {
             }
             Conclusion::Replay(_) => return Err(Fault("a started effect cannot end in a replay").into()),
         };
-        commit(self.lease().await?, flight, outcome).await
+        let outbox = commit(self.lease().await?, flight).await?;
+        Ok(Committed { outcome, outbox })
     }
 }

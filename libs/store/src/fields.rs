@@ -63,6 +63,13 @@ impl<'a> Fields<'a> {
         E::try_from(number.into()).map_err(|_| Malformed(format!("enum value {number}")))
     }
 
+    /// Whether the next column, which stays the next one, is null.
+    pub(crate) fn is_next_null<T: FromSql<'a>>(&self) -> Result<bool, Malformed> {
+        let value: Option<T> =
+            self.row.try_get(self.next).map_err(|error| Malformed(format!("column {}: {error}", self.next)))?;
+        Ok(value.is_none())
+    }
+
     /// Steps over `columns` columns.
     pub(crate) fn skip(&mut self, columns: usize) {
         self.next += columns;

@@ -60,6 +60,10 @@ impl Answers {
     pub(crate) fn rows(&self, slot: Slot) -> &[Row] {
         self.0.get(slot.0).map_or(&[], Vec::as_slice)
     }
+
+    pub(crate) fn take(&mut self, slot: Slot) -> Vec<Row> {
+        self.0.get_mut(slot.0).map(std::mem::take).unwrap_or_default()
+    }
 }
 
 impl Flight {

@@ -1,12 +1,10 @@
 //! A transaction between its two flights, and the second one.
 
-use bytes::Bytes;
-use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::error::{Fault, FlightError, Stage};
 use crate::fields::{Malformed, first};
-use crate::flight::{Answers, Flight, Slot, Step};
+use crate::flight::{Flight, Step};
 use crate::lease::{COMMIT, Lease};
 use crate::mutation::{Command, Conclusion, Ledger, Loaded, Outcome};
 use crate::row;
@@ -77,10 +75,15 @@ impl InFlight {
             Conclusion::Effect { writes, outcome, receipt } => {
                 write::add_all(&mut flight, writes);
                 flight.add(command::settle(command.id, &outcome));
+                // A refusal that leaves something behind frees the request id like any other.
+                let kept = claim.filter(|_| !matches!(outcome, Outcome::Refused(_)));
                 if let Some(claim) = claim {
-                    flight.add(claim::complete(&command, claim, &receipt));
+                    flight.add(match kept {
+                        Some(claim) => claim::complete(&command, claim, &receipt),
+                        None => claim::free(&command, claim),
+                    });
                 }
-                (outcome, claim.is_some())
+                (outcome, kept.is_some())
             }
             Conclusion::Refusal(status) => {
                 let outcome = Outcome::Refused(status);
@@ -102,7 +105,7 @@ impl InFlight {
             // The new claim takes the place of the expired one.
             (true, true) | (false, false) => {}
         }
-        commit(lease, flight, outcome).await
+        Ok(Committed { outbox: commit(lease, flight).await?, outcome })
     }
 
     /// First step of an effect that leaves Postgres: commits the command as started, with its claim, which the quota
@@ -121,7 +124,7 @@ impl InFlight {
         if own.claim && !own.expired {
             flight.add(quota::add(&command.caller, most));
         }
-        commit(lease, flight, Outcome::Started).await
+        Ok(Committed { outbox: commit(lease, flight).await?, outcome: Outcome::Started })
     }
 
     /// Ends the transaction without effect.
@@ -169,24 +172,14 @@ impl InFlight {
         let mut flight = Flight::default();
         let slot = flight.add(step);
         let answers = self.lease.go_on(flight).await.map_err(|failed| FlightError::of(failed, Stage::First))?;
-        let rows: &[Row] = answers.rows(slot);
-        Ok(first(rows, read)?)
+        Ok(first(answers.rows(slot), read)?)
     }
 }
 
 /// Adds what ends every writing transaction, its own marks and COMMIT, and flies.
-pub(crate) async fn commit(lease: Lease, mut flight: Flight, outcome: Outcome) -> Result<Committed, FlightError> {
+pub(crate) async fn commit(lease: Lease, mut flight: Flight) -> Result<Vec<row::OutboxRow>, FlightError> {
     let marks = flight.add(outbox::own());
     flight.add(Step::plain(COMMIT));
     let answers = lease.commit(flight).await.map_err(|failed| FlightError::of(failed, Stage::Second))?;
-    Ok(Committed { outcome, outbox: marks_of(&answers, marks)? })
-}
-
-pub(crate) fn marks_of(answers: &Answers, slot: Slot) -> Result<Vec<row::OutboxRow>, FlightError> {
-    Ok(outbox::read_all(answers.rows(slot))?)
-}
-
-/// A refusal's outcome.
-pub(crate) fn refused(status: &Bytes) -> Outcome {
-    Outcome::Refused(status.clone())
+    Ok(outbox::read_all(answers.rows(marks))?)
 }

@@ -54,6 +54,11 @@ impl Lease {
         self.try_roll_back().await;
     }
 
+    /// From now on the connection is closed when this is dropped: its session holds what must not outlive this.
+    pub(crate) fn keep_from_pool(&mut self) {
+        self.in_transaction = true;
+    }
+
     /// One flight of statements that need no transaction.
     pub(crate) async fn query(&self, flight: Flight) -> Result<Answers, Failed> {
         flight.fly(self.client()?).await

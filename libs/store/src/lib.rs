@@ -1,5 +1,6 @@
 //! Postgres: pool, migrations, one file of SQL per table, and the two-flight transaction.
 
+pub mod batch;
 pub mod database;
 mod effect;
 pub mod error;
@@ -7,13 +8,18 @@ mod fields;
 mod first_flight;
 mod flight;
 pub mod in_flight;
+pub mod inputs;
 mod lease;
+pub mod liveness;
 pub mod migrate;
 pub mod mutation;
+pub mod outbox;
 mod parameter;
+pub mod read;
 mod refusal;
 pub mod retention;
 pub mod row;
+pub mod sweeper;
 mod table;
 pub mod view;
 mod write;

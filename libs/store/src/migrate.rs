@@ -76,6 +76,23 @@ pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Res
     Ok(())
 }
 
+/// Makes the database of that name if it is not there. `server_url` names a user that may, and its password.
+///
+/// # Errors
+/// See [`MigrateError`].
+pub async fn ensure_database(server_url: &SecretString, name: &str) -> Result<(), MigrateError> {
+    let doing = |doing| move |source| MigrateError::Postgres { doing, source };
+    let (client, connection) = connect(&owner_config(server_url.expose_secret())?).await?;
+    let there = client.query_opt("SELECT FROM pg_database WHERE datname = $1", &[&name]).await;
+    if there.map_err(doing("looking for the database"))?.is_none() {
+        let create = format!("CREATE DATABASE {}", postgres_protocol::escape::escape_identifier(name));
+        client.batch_execute(&create).await.map_err(doing("making the database"))?;
+    }
+    drop(client);
+    drop(connection.await);
+    Ok(())
+}
+
 /// Raises the epoch: after a restore or a failover of Postgres, what caches show of its former life is older than
 /// anything they will see. Returns the new one.
 ///

@@ -218,7 +218,8 @@ pub enum Write {
 /// How a transaction is to end.
 #[derive(Clone, Debug)]
 pub enum Conclusion {
-    /// The state changes, the claim completes with `receipt`, the command row keeps `outcome`.
+    /// The state changes, the claim completes with `receipt`, the command row keeps `outcome`. If that is a refusal, one
+    /// that leaves something behind, the claim is deleted.
     Effect { writes: Vec<Write>, outcome: Outcome, receipt: Bytes },
     /// No state change: the claim of this transaction, if any, is deleted and the refusal is kept.
     Refusal(Bytes),

@@ -14,6 +14,9 @@ const ATTACH: &str = "INSERT INTO attachment (sandbox_id, provider_id) VALUES ($
 const DETACH: &str = "WITH hit AS (DELETE FROM attachment WHERE sandbox_id = $1 AND provider_id = $2 RETURNING 1)
     SELECT roadstead.must_hit(count(*), 'attachment') FROM hit";
 
+const NAMES: &str = "SELECT a.sandbox_id, p.name FROM attachment a JOIN provider p ON p.id = a.provider_id
+    WHERE a.sandbox_id = ANY ($1) ORDER BY a.ordinal";
+
 const SANDBOXES: &str = "SELECT s.workspace_id, a.sandbox_id FROM attachment a JOIN sandbox s ON s.id = a.sandbox_id
     WHERE a.provider_id = $1 AND a.sandbox_id > $2 ORDER BY a.sandbox_id LIMIT $3";
 
@@ -28,6 +31,11 @@ pub(crate) fn detach(sandbox_id: Uuid, provider_id: Uuid) -> Step {
 /// Workspace and id of sandboxes that have the provider, by id, after `after`.
 pub(crate) fn sandboxes(provider_id: Uuid, after: Uuid, most: u32) -> Step {
     Step::new(SANDBOXES, [value(provider_id), value(after), value(i64::from(most))])
+}
+
+/// Rows of sandbox id and provider name.
+pub(crate) fn names_of(sandboxes: Vec<Uuid>) -> Step {
+    Step::new(NAMES, [value(sandboxes)])
 }
 
 /// Names of providers by sandbox, from rows of sandbox id and name.

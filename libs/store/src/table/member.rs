@@ -15,7 +15,6 @@ macro_rules! columns {
         "m.id, m.workspace_id, m.subject, m.role, m.resource_version, m.created_at"
     };
 }
-pub(crate) use columns;
 
 const ROLE: &str = "SELECT role FROM member WHERE workspace_name = $1 AND subject = $2";
 

@@ -15,6 +15,9 @@ macro_rules! columns {
 }
 pub(crate) use columns;
 
+/// How many there are.
+pub(crate) const COLUMNS: usize = 9;
+
 const LATEST_GLOBAL: &str = concat!(
     "SELECT ",
     columns!(),

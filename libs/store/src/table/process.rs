@@ -38,6 +38,13 @@ const ENSURE_BRIDGE: &str = "INSERT INTO process (id, kind) VALUES ($1, 1) ON CO
 
 const JUDGE: &str = "UPDATE process SET judged_at = clock_timestamp(), told_at = NULL WHERE id = ANY ($1)";
 
+/// Raises unless every one of the bridges is gone, as the judge may judge it.
+const STILL_GONE: &str = concat!(
+    "SELECT roadstead.must_hit(count(*) FILTER (WHERE ",
+    owner_is_gone!("$2"),
+    ") / count(*), 'a bridge that is gone') FROM unnest($1::uuid[]) s (session_bridge_id)"
+);
+
 /// Rows that nothing refers to any more.
 const DELETE_OLD: &str = "WITH old AS (
         SELECT id FROM process p
@@ -54,6 +61,10 @@ pub(crate) fn renew(id: Uuid, kind: i16) -> Step {
 
 pub(crate) fn ensure_bridge(id: Uuid) -> Step {
     Step::new(ENSURE_BRIDGE, [value(id)])
+}
+
+pub(crate) fn still_gone(bridges: Vec<Uuid>, judge: Uuid) -> Step {
+    Step::new(STILL_GONE, [value(bridges), value(judge)])
 }
 
 pub(crate) fn judge(bridges: Vec<Uuid>) -> Step {

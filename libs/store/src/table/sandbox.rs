@@ -99,9 +99,25 @@ selected!(
 );
 
 const BY_ID: &str = concat!("SELECT ", columns!(), ", ", provider_names!(), " FROM sandbox s WHERE s.id = $1");
-const BY_IDS: &str = concat!("SELECT ", columns!(), ", ", provider_names!(), " FROM sandbox s WHERE s.id = ANY ($1)");
 
 const ALL: &str = "SELECT workspace_id, id FROM sandbox WHERE id > $1 ORDER BY id LIMIT $2";
+
+/// Bridges are few: the stale ones lead to their sandboxes, and the whole predicate is asked of each.
+const LOST: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM sandbox s WHERE s.session_bridge_id IN \
+     (SELECT b.id FROM process b WHERE b.renewed_at < clock_timestamp() - interval '20 seconds') AND ",
+    crate::table::process::owner_is_gone!("$1"),
+    " ORDER BY s.id LIMIT $2 FOR UPDATE OF s SKIP LOCKED"
+);
+
+const PAST_DEADLINE: &str = concat!(
+    "SELECT ",
+    columns!(),
+    " FROM sandbox s WHERE s.phase IN (1, 8) AND s.provisioning_deadline < clock_timestamp() \
+     ORDER BY s.provisioning_deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
+);
 
 const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_version, deletion_at, spec, status, phase,
         current_policy_version, attachment_epoch, generation, provisioning_deadline, configuration_instance_id,
@@ -196,8 +212,14 @@ pub(crate) fn by_id(id: Uuid) -> Step {
     Step::new(BY_ID, [value(id)])
 }
 
-pub(crate) fn by_ids(ids: Vec<Uuid>) -> Step {
-    Step::new(BY_IDS, [value(ids)])
+/// Locks sandboxes whose bridge is gone, as the judge may judge it.
+pub(crate) fn lost(judge: Uuid, most: u32) -> Step {
+    Step::new(LOST, [value(judge), value(i64::from(most))])
+}
+
+/// Locks sandboxes that are late.
+pub(crate) fn past_deadline(most: u32) -> Step {
+    Step::new(PAST_DEADLINE, [value(i64::from(most))])
 }
 
 /// Workspace and id of every sandbox, by id, after `after`.

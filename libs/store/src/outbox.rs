@@ -1,0 +1,38 @@
+//! Marks that committed transactions left behind, for the relay (D4).
+
+use std::time::Duration;
+
+use crate::database::Database;
+use crate::error::StoreError;
+use crate::fields::only;
+use crate::row::OutboxRow;
+use crate::table::outbox;
+
+/// A mark this old was left behind by the replica that wrote it; anyone publishes it.
+pub const LEFT_BEHIND: Duration = Duration::from_millis(500);
+
+impl Database {
+    /// Marks older than [`LEFT_BEHIND`], oldest first, at most `most`.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn left_behind(&self, most: u32) -> Result<Vec<OutboxRow>, StoreError> {
+        Ok(outbox::read_all(&self.rows(outbox::older(LEFT_BEHIND.as_secs_f64(), most)).await?)?)
+    }
+
+    /// Deletes marks that were published. Those that are gone already are no error.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn delete_marks(&self, ids: Vec<i64>) -> Result<(), StoreError> {
+        self.rows(outbox::delete(ids)).await.map(drop)
+    }
+
+    /// How many marks wait, for a metric.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn waiting_marks(&self) -> Result<u64, StoreError> {
+        Ok(only(&self.rows(outbox::count()).await?, |fields| fields.count())?)
+    }
+}
