@@ -5,7 +5,7 @@
 
 mod local_dev;
 mod rule;
-// SBX
+mod sandbox_token;
 mod static_tokens;
 
 use std::fmt;
@@ -15,12 +15,13 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use roadstead_proto::internal;
+use roadstead_proto::method::Method;
 use sha2::{Digest, Sha256};
 use tonic::Status;
 
 pub use local_dev::LocalDev;
 pub use rule::check;
-// SBX2
+pub use sandbox_token::SandboxTokens;
 pub use static_tokens::{StaticTokens, StaticTokensError};
 
 /// A caller who has been recognised.
@@ -33,15 +34,26 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// The form in which other roles are told.
+    /// The form for a sealed command. A sandbox's token goes along: admission verifies it again.
     #[must_use]
-    pub fn to_internal(&self) -> internal::Principal {
+    pub fn for_command(&self) -> internal::Principal {
         use internal::principal::Kind;
         let kind = match self {
             Self::User(user) => Kind::User(internal::User::clone(user)),
             Self::Sandbox(sandbox) => Kind::Sandbox(internal::SandboxIdentity::clone(sandbox)),
         };
         internal::Principal { kind: Some(kind) }
+    }
+
+    /// The form for a read, which travels unsealed and therefore without a token.
+    #[must_use]
+    pub fn for_read(&self) -> internal::Principal {
+        use internal::principal::Kind;
+        let mut principal = self.for_command();
+        if let Some(Kind::Sandbox(sandbox)) = &mut principal.kind {
+            sandbox.token.clear();
+        }
+        principal
     }
 
     /// What stands for this caller where callers are counted: a hash, so that no one's name is kept.
@@ -103,8 +115,8 @@ pub type Pending<'a> = Pin<Box<dyn Future<Output = Verdict> + Send + 'a>>;
 
 /// Knows one kind of credential.
 pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
-    /// Looks at a credential.
-    fn authenticate<'a>(&'a self, credential: Credential<'a>) -> Pending<'a>;
+    /// Looks at the credential of a call of `method`.
+    fn authenticate<'a>(&'a self, method: Method, credential: Credential<'a>) -> Pending<'a>;
 }
 
 /// The authenticators of a door, in the order in which they are asked.
@@ -125,15 +137,15 @@ impl Chain {
         self
     }
 
-    /// Recognises the caller.
+    /// Recognises the caller of `method`.
     ///
     /// # Errors
     ///
     /// `UNAUTHENTICATED`, with the same text for every cause.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, Status> {
+    pub async fn authenticate(&self, method: Method, headers: &HeaderMap) -> Result<Principal, Status> {
         let refused = match credential(headers) {
             Err(reason) => reason,
-            Ok(credential) => match self.ask(credential).await {
+            Ok(credential) => match self.ask(method, credential).await {
                 Verdict::Accepted(principal) => return Ok(principal),
                 Verdict::Refused(reason) => reason,
                 Verdict::OtherKind => "nobody knows this kind of credential",
@@ -143,9 +155,9 @@ impl Chain {
         Err(Status::unauthenticated("a valid credential is required"))
     }
 
-    async fn ask(&self, credential: Credential<'_>) -> Verdict {
+    async fn ask(&self, method: Method, credential: Credential<'_>) -> Verdict {
         for authenticator in &self.0 {
-            match authenticator.authenticate(credential).await {
+            match authenticator.authenticate(method, credential).await {
                 Verdict::OtherKind => {}
                 decided => return decided,
             }
@@ -197,7 +209,7 @@ mod tests {
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        match chain().authenticate(&headers).await? {
+        match chain().authenticate(Method::GetSandbox, &headers).await? {
             Principal::User(user) => Ok(user.subject.clone()),
             Principal::Sandbox(_) => panic!("no sandbox can be recognised here"),
         }
@@ -240,7 +252,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_empty_chain_recognises_nobody() {
-        let refusal = Chain::new().authenticate(&HeaderMap::new()).await.unwrap_err();
+        let refusal = Chain::new().authenticate(Method::GetSandbox, &HeaderMap::new()).await.unwrap_err();
         assert_eq!(refusal.code(), Code::Unauthenticated);
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
+use roadstead_service_kit::clock;
 use tokio::time::Instant;
 
 /// Deadline of a unary call whose client set none.
@@ -23,7 +24,7 @@ impl Deadline {
     /// The moment this far from now.
     #[must_use]
     pub fn after(duration: Duration) -> Self {
-        Self { instant: Instant::now() + duration, time: SystemTime::now() + duration }
+        Self { instant: Instant::now() + duration, time: clock::now() + duration }
     }
 
     /// How long it is until then; zero if it has passed.

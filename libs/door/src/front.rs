@@ -184,7 +184,7 @@ impl<D: Door> Inner<D> {
         let principal = if rule.auth == AuthMode::Unauthenticated {
             None
         } else {
-            match self.chain.authenticate(request.headers()).await {
+            match self.chain.authenticate(method, request.headers()).await {
                 Ok(principal) => Some(principal),
                 Err(refusal) => return refusal.into_http(),
             }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use roadstead_proto::internal::User;
+use roadstead_proto::method::Method;
 
 use super::{Authenticator, Credential, Pending, Principal, Verdict};
 
@@ -13,7 +14,7 @@ use super::{Authenticator, Credential, Pending, Principal, Verdict};
 pub struct LocalDev;
 
 impl Authenticator for LocalDev {
-    fn authenticate<'a>(&'a self, credential: Credential<'a>) -> Pending<'a> {
+    fn authenticate<'a>(&'a self, _: Method, credential: Credential<'a>) -> Pending<'a> {
         let verdict = match credential {
             Credential::Nothing => Verdict::Accepted(Principal::User(Arc::new(User {
                 provider: "local_dev".to_owned(),

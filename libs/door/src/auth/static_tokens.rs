@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::{fmt, fs, io};
 
 use roadstead_proto::internal::User;
+use roadstead_proto::method::Method;
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -160,7 +161,7 @@ impl Entry {
 }
 
 impl Authenticator for StaticTokens {
-    fn authenticate<'a>(&'a self, credential: Credential<'a>) -> Pending<'a> {
+    fn authenticate<'a>(&'a self, _: Method, credential: Credential<'a>) -> Pending<'a> {
         let user = match credential {
             Credential::Bearer(token) => self.users.get(&digest(token)),
             Credential::Nothing => None,
@@ -198,7 +199,7 @@ mod tests {
     }
 
     async fn user_of(tokens: &StaticTokens, token: &str) -> Option<Arc<User>> {
-        match tokens.authenticate(Credential::Bearer(token)).await {
+        match tokens.authenticate(Method::GetSandbox, Credential::Bearer(token)).await {
             Verdict::Accepted(Principal::User(user)) => Some(user),
             _ => None,
         }
@@ -218,7 +219,7 @@ mod tests {
         assert!(!bob.platform_admin);
         assert_eq!((bob.issuer.as_str(), bob.scopes.as_slice()), ("ca", &["sandbox:read".to_owned()][..]));
         assert!(user_of(&tokens, "0123456789abcdeF").await.is_none());
-        assert!(matches!(tokens.authenticate(Credential::Nothing).await, Verdict::OtherKind));
+        assert!(matches!(tokens.authenticate(Method::GetSandbox, Credential::Nothing).await, Verdict::OtherKind));
     }
 
     #[test]
