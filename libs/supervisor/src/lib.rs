@@ -1,1 +1,26 @@
-//! Placeholder, replaced as the crate is written.
+//! A client of the supervisor-bridge: connects for one sandbox, takes its configuration and environment, applies each
+//! half to a folder, answers, and keeps on through restarts of the bridge.
+//!
+//! `roadstead supervisor`, the demo, the tests and the benchmarks use the same code; a [`Behaviour`] can make it reject,
+//! stay silent or stop reading, and an [`Observer`] is told everything it receives.
+
+mod applied;
+mod apply;
+mod backoff;
+mod behaviour;
+mod client;
+mod observed;
+mod policy;
+mod session;
+mod settings;
+mod token;
+mod verdict;
+
+pub use apply::{CONFIG_FILE, ENVIRONMENT_FILE, StoreError};
+pub use backoff::Backoff;
+pub use behaviour::{Answer, Behaviour, Decision};
+pub use client::{Connection, StartError, Status, Supervisor};
+pub use observed::{ConfigSeen, EnvironmentSeen, Frame, Observation, Observer, Recorder};
+pub use policy::default_policy;
+pub use settings::Settings;
+pub use token::{Token, TokenError, TokenSource};

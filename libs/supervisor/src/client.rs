@@ -1,0 +1,203 @@
+//! The supervisor: one session after another, until it is stopped.
+
+use std::sync::Arc;
+
+use rand::Rng as _;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use uuid::Uuid;
+
+use crate::applied::Applied;
+use crate::apply::{Store, StoreError};
+use crate::behaviour::Behaviour;
+use crate::observed::{ConfigSeen, EnvironmentSeen, Observation};
+use crate::session::{self, End};
+use crate::settings::Settings;
+use crate::token::{Token, TokenError};
+
+/// Why a supervisor could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address of a bridge cannot be used.
+    #[error("the address {0:?} cannot be used")]
+    Address(String),
+    /// No bridge is named.
+    #[error("no bridge is named")]
+    NoBridge,
+    /// The certificate authority cannot be read.
+    #[error("the certificate authority cannot be read: {0}")]
+    Authority(std::io::Error),
+    /// The folder cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no usable token.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+/// How a supervisor stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// The session that is open now.
+    pub connection: Option<Connection>,
+    /// How many sessions were accepted so far.
+    pub sessions: u64,
+    /// The configuration in effect.
+    pub config: Option<ConfigSeen>,
+    /// The environment in effect.
+    pub environment: Option<EnvironmentSeen>,
+    /// Why the last session, or attempt to have one, ended.
+    pub last_end: Option<String>,
+}
+
+/// An open session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connection {
+    pub session_id: String,
+    /// Whether the bridge sends configuration on it.
+    pub pushes: bool,
+}
+
+/// A running supervisor. It stops when it is dropped.
+#[derive(Debug)]
+pub struct Supervisor {
+    sandbox_id: Uuid,
+    behaviour: watch::Sender<Behaviour>,
+    status: watch::Receiver<Status>,
+    stop: CancellationToken,
+    _stop_when_dropped: DropGuard,
+    task: JoinHandle<()>,
+}
+
+/// What outlives the sessions.
+pub(crate) struct Client {
+    pub(crate) settings: Settings,
+    pub(crate) token: Token,
+    pub(crate) store: Option<Arc<Store>>,
+    pub(crate) applied: Applied,
+    /// Rises with every attempt to connect.
+    pub(crate) connection_epoch: u64,
+    pub(crate) behaviour: watch::Receiver<Behaviour>,
+    pub(crate) status: watch::Sender<Status>,
+}
+
+impl Supervisor {
+    /// Starts a supervisor. It connects in the background and keeps on trying.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot be used. A bridge that is away is no error.
+    #[allow(clippy::disallowed_methods, reason = "the handle owns the task and stops it")]
+    pub fn start(settings: Settings) -> Result<Self, StartError> {
+        let endpoints = endpoints(&settings)?;
+        let token = settings.token.load()?;
+        let store = settings.folder.clone().map(Store::open).transpose()?.map(Arc::new);
+        let sandbox_id = token.sandbox_id();
+        let (behaviour, behaviours) = watch::channel(settings.behaviour.clone());
+        let (statuses, status) = watch::channel(Status::default());
+        let client = Client {
+            settings,
+            token,
+            store,
+            applied: Applied::default(),
+            connection_epoch: 0,
+            behaviour: behaviours,
+            status: statuses,
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(client.run(endpoints, stop.clone()));
+        Ok(Self { sandbox_id, behaviour, status, _stop_when_dropped: stop.clone().drop_guard(), stop, task })
+    }
+
+    /// The sandbox it is for.
+    #[must_use]
+    pub const fn sandbox_id(&self) -> Uuid {
+        self.sandbox_id
+    }
+
+    /// Changes how updates are treated, from the next one on.
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.behaviour.send_replace(behaviour);
+    }
+
+    /// How it stands, now and with every change.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// Ends the session in order and waits for that.
+    pub async fn stop(self) {
+        self.stop.cancel();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the supervisor's task failed");
+        }
+    }
+
+    /// Dies: the connection breaks without a word, as it does when the process is killed.
+    pub fn kill(self) {
+        self.task.abort();
+    }
+}
+
+impl Client {
+    async fn run(mut self, endpoints: Vec<Endpoint>, stop: CancellationToken) {
+        let mut failures = 0;
+        for endpoint in endpoints.iter().cycle() {
+            let began = Instant::now();
+            let end = session::run(&mut self, endpoint, &stop).await;
+            let session = self.ended(&end);
+            if stop.is_cancelled() {
+                return;
+            }
+            if session && began.elapsed() >= self.settings.backoff.steady {
+                failures = 0;
+            }
+            let pause = self.settings.backoff.pause(failures, rand::rng().random());
+            failures = failures.saturating_add(1);
+            tracing::info!(reason = %end, ?pause, "not connected; trying again");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Notes the end of a session or an attempt; whether it was a session.
+    fn ended(&self, end: &End) -> bool {
+        let connection = self.status.borrow().connection.clone();
+        self.status.send_modify(|status| {
+            status.connection = None;
+            status.last_end = Some(end.to_string());
+        });
+        let session_id = connection.map(|connection| connection.session_id);
+        let had_session = session_id.is_some();
+        self.tell(Observation::Ended { session_id, reason: end.to_string(), at: std::time::Instant::now() });
+        had_session
+    }
+
+    pub(crate) fn tell(&self, observation: Observation) {
+        if let Some(observer) = &self.settings.observer {
+            observer.tell(observation);
+        }
+    }
+}
+
+fn endpoints(settings: &Settings) -> Result<Vec<Endpoint>, StartError> {
+    if settings.bridges.is_empty() {
+        return Err(StartError::NoBridge);
+    }
+    let authority = match &settings.ca {
+        Some(path) => Some(Certificate::from_pem(std::fs::read(path).map_err(StartError::Authority)?)),
+        None => None,
+    };
+    settings.bridges.iter().map(|address| session::endpoint(address, authority.as_ref())).collect()
+}
+
+/// TLS with this authority only.
+pub(crate) fn tls(authority: &Certificate) -> ClientTlsConfig {
+    ClientTlsConfig::new().ca_certificate(authority.clone())
+}

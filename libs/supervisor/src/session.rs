@@ -1,0 +1,461 @@
+//! One session with a bridge, from connecting to its end.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use rand::Rng as _;
+use roadstead_proto::api::datamodel::WorkspaceSelector;
+use roadstead_proto::api::datamodel::workspace_selector::Selection;
+use roadstead_proto::api::sandbox::PolicySource;
+use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
+use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
+use roadstead_proto::api::v1::supervisor_message::Payload as ToBridge;
+use roadstead_proto::api::v1::{
+    ConfigUpdate, GatewayMessage, RefreshSandboxTokenRequest, SessionAccepted, SupervisorHeartbeat, SupervisorHello,
+    SupervisorMessage, UpdateConfigRequest,
+};
+use secrecy::ExposeSecret as _;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Certificate, Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+
+use crate::apply::StoreError;
+use crate::behaviour::Decision;
+use crate::client::{Client, Connection, StartError, tls};
+use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
+use crate::token::Token;
+use crate::verdict::{Ending, Plan, answer, plan};
+use crate::{applied::Judgement, backoff::Backoff};
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long the bridge may take to accept a session.
+const ACCEPT: Duration = Duration::from_secs(30);
+/// How long a unary call may take.
+const CALL: Duration = Duration::from_secs(30);
+/// How long the bridge may take to end the stream after this side has.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Heartbeats when the bridge does not say how often.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Heartbeats of the bridge that may be missing.
+const MISSING_HEARTBEATS: u32 = 3;
+/// Largest message that is accepted.
+const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Answers and heartbeats that may wait for the bridge to read.
+const OUTBOUND: usize = 16;
+/// A timer for what is never due.
+const FAR: Duration = Duration::from_secs(24 * 3600);
+/// Pauses between attempts to refresh the token or to propose a policy.
+const RETRY: Backoff =
+    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), steady: Duration::ZERO };
+
+/// Why a session, or an attempt to have one, ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// This side was asked to stop.
+    Stopped,
+    /// The bridge, or the way to it, said so.
+    Refused(Status),
+    /// The bridge cannot be reached.
+    Unreachable(tonic::transport::Error),
+    /// The bridge did something that the protocol does not allow, or did not do what it demands.
+    Broken(&'static str),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => formatter.write_str("stopped"),
+            Self::Refused(status) => write!(formatter, "{:?}: {}", status.code(), status.message()),
+            Self::Unreachable(error) => write!(formatter, "the bridge cannot be reached: {error}"),
+            Self::Broken(what) => formatter.write_str(what),
+        }
+    }
+}
+
+/// What a call beside the stream came to.
+enum Done {
+    Refreshed(Result<Token, Status>),
+    PolicySynced(Result<u32, Status>),
+}
+
+/// Where and how to connect.
+pub(crate) fn endpoint(address: &str, authority: Option<&Certificate>) -> Result<Endpoint, StartError> {
+    let unusable = || StartError::Address(address.to_owned());
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| unusable())?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(10))
+        .keep_alive_while_idle(true);
+    match authority {
+        Some(authority) => endpoint.tls_config(tls(authority)).map_err(|_| unusable()),
+        None => Ok(endpoint),
+    }
+}
+
+/// Connects and has one session.
+pub(crate) async fn run(client: &mut Client, endpoint: &Endpoint, stop: &CancellationToken) -> End {
+    match stop.run_until_cancelled(open(client, endpoint)).await {
+        None => End::Stopped,
+        Some(Err(end)) => end,
+        Some(Ok(session)) => session.follow(client, stop).await,
+    }
+}
+
+/// An accepted session.
+struct Session {
+    id: String,
+    api: OpenShellClient<Channel>,
+    inbound: Streaming<GatewayMessage>,
+    outbound: mpsc::Sender<SupervisorMessage>,
+    heartbeat: Duration,
+    bootstrap: Option<ConfigUpdate>,
+    /// Updates so far.
+    order: u64,
+    calls: JoinSet<Done>,
+    refresh: Retry,
+    sync: Retry,
+}
+
+/// When something is tried, and tried again.
+struct Retry {
+    at: Option<Instant>,
+    failures: u32,
+}
+
+impl Retry {
+    fn failed(&mut self) {
+        self.at = Some(Instant::now() + RETRY.pause(self.failures, rand::rng().random()));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    fn until(&self) -> Instant {
+        self.at.unwrap_or_else(|| Instant::now() + FAR)
+    }
+}
+
+async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> {
+    let channel = endpoint.connect().await.map_err(End::Unreachable)?;
+    let mut api = OpenShellClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
+    // Someone may have put a fresh token there; and one that has run out is good for one thing still.
+    if let Ok(token) = client.settings.token.load() {
+        client.token = token;
+    }
+    if client.token.refresh_at().is_some_and(|at| at <= now()) {
+        match refresh(api.clone(), client.token.clone()).await {
+            Ok(token) => client.keep(token),
+            Err(status) => tracing::warn!(code = ?status.code(), "the token could not be refreshed"),
+        }
+    }
+
+    let (outbound, messages) = mpsc::channel(OUTBOUND);
+    client.connection_epoch += 1;
+    let hello = SupervisorHello {
+        sandbox_id: client.token.sandbox_id().to_string(),
+        instance_id: client.settings.instance_id.to_string(),
+        connection_epoch: client.connection_epoch,
+        supports_config_push: true,
+        ..SupervisorHello::default()
+    };
+    queue(&outbound, ToBridge::Hello(hello))?;
+    let request = authorized(&client.token, ReceiverStream::new(messages)).map_err(End::Refused)?;
+    let accepting = async {
+        let mut inbound = api.connect_supervisor(request).await?.into_inner();
+        let first = inbound.message().await?;
+        Ok((inbound, first))
+    };
+    let late = |_| Status::deadline_exceeded("the bridge did not accept the session in time");
+    let (inbound, first) =
+        tokio::time::timeout(ACCEPT, accepting).await.map_err(late).flatten().map_err(End::Refused)?;
+    match first.and_then(|message| message.payload) {
+        Some(FromBridge::SessionAccepted(accepted)) => Ok(Session::begin(client, api, inbound, outbound, accepted)),
+        Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
+        Some(_) => Err(End::Broken("the bridge did not begin with its acceptance")),
+        None => Err(End::Broken("the bridge ended the session before it began")),
+    }
+}
+
+impl Session {
+    fn begin(
+        client: &mut Client,
+        api: OpenShellClient<Channel>,
+        inbound: Streaming<GatewayMessage>,
+        outbound: mpsc::Sender<SupervisorMessage>,
+        accepted: SessionAccepted,
+    ) -> Self {
+        client.applied.begin_session();
+        let heartbeat = accepted.heartbeat_interval.and_then(|interval| Duration::try_from(interval).ok());
+        let heartbeat = heartbeat.filter(|interval| !interval.is_zero()).unwrap_or(HEARTBEAT);
+        let session_id = accepted.session_id;
+        let pushes = accepted.config_push_enabled;
+        client.status.send_modify(|status| {
+            status.sessions += 1;
+            status.connection = Some(Connection { session_id: session_id.clone(), pushes });
+        });
+        client.tell(Observation::Accepted { session_id: session_id.clone(), pushes, at: std::time::Instant::now() });
+        tracing::info!(session_id, pushes, "session accepted");
+        Self {
+            id: session_id,
+            api,
+            inbound,
+            outbound,
+            heartbeat,
+            bootstrap: accepted.bootstrap,
+            order: 0,
+            calls: JoinSet::new(),
+            refresh: Retry { at: refresh_due(&client.token), failures: 0 },
+            sync: Retry { at: None, failures: 0 },
+        }
+    }
+
+    async fn follow(mut self, client: &mut Client, stop: &CancellationToken) -> End {
+        if let Some(bootstrap) = self.bootstrap.take()
+            && let Err(end) = self.take(client, bootstrap, true).await
+        {
+            return end;
+        }
+        let mut behaviours = client.behaviour.clone();
+        let mut heartbeat = tokio::time::interval(self.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let patience = self.heartbeat * MISSING_HEARTBEATS;
+        let mut silent_at = Instant::now() + patience;
+        loop {
+            let reads = behaviours.borrow_and_update().reads();
+            let happened = tokio::select! {
+                () = stop.cancelled() => return self.farewell().await,
+                message = self.inbound.message(), if reads => {
+                    silent_at = Instant::now() + patience;
+                    match message {
+                        Ok(Some(message)) => self.heard(client, message).await,
+                        Ok(None) => Err(End::Broken("the bridge ended the session")),
+                        Err(status) => Err(End::Refused(status)),
+                    }
+                }
+                _ = heartbeat.tick() => queue(&self.outbound, ToBridge::Heartbeat(SupervisorHeartbeat {})),
+                () = tokio::time::sleep_until(silent_at), if reads => Err(End::Broken("the bridge fell silent")),
+                Ok(()) = behaviours.changed() => {
+                    silent_at = Instant::now() + patience;
+                    Ok(())
+                }
+                () = tokio::time::sleep_until(self.refresh.until()), if self.refresh.at.is_some() => {
+                    self.refresh.at = None;
+                    let call = refresh(self.api.clone(), client.token.clone());
+                    self.calls.spawn(async { Done::Refreshed(call.await) });
+                    Ok(())
+                }
+                () = tokio::time::sleep_until(self.sync.until()), if self.sync.at.is_some() => {
+                    self.sync.at = None;
+                    self.propose_policy(client);
+                    Ok(())
+                }
+                Some(done) = self.calls.join_next() => {
+                    if let Ok(done) = done {
+                        self.called(client, done);
+                    }
+                    Ok(())
+                }
+            };
+            if let Err(end) = happened {
+                return end;
+            }
+        }
+    }
+
+    /// Ends this side and lets the bridge end the other.
+    async fn farewell(self) -> End {
+        let Self { mut inbound, outbound, .. } = self;
+        drop(outbound);
+        let ending = async { while matches!(inbound.message().await, Ok(Some(_))) {} };
+        if tokio::time::timeout(FAREWELL, ending).await.is_err() {
+            tracing::debug!("the bridge did not end the stream");
+        }
+        End::Stopped
+    }
+
+    async fn heard(&mut self, client: &mut Client, message: GatewayMessage) -> Result<(), End> {
+        match message.payload {
+            Some(FromBridge::ConfigUpdate(update)) => self.take(client, update, false).await,
+            Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
+            // Relays are not served by this client; anything else is from a later version.
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes in an update and answers it.
+    async fn take(&mut self, client: &mut Client, update: ConfigUpdate, bootstrap: bool) -> Result<(), End> {
+        self.order += 1;
+        let frame = Frame::of(&update, &self.id, self.order, bootstrap);
+        client.tell(Observation::Received(Box::new(frame.clone())));
+        let decision = client.behaviour.borrow().decide(&frame);
+        let ending = match decision {
+            Decision::Silent => return Ok(()),
+            Decision::Answer(answer) => Ending::Scripted(answer),
+            Decision::Apply => {
+                let lacks_policy = update.sandbox_config.as_ref().map(|config| {
+                    config.policy.is_none() && config.version == 0 && config.policy_source() != PolicySource::Global
+                });
+                if let Some(lacks_policy) = lacks_policy.filter(|_| client.settings.policy.is_some()) {
+                    self.sync = Retry { at: lacks_policy.then(Instant::now), failures: 0 };
+                }
+                client.apply(&update).await
+            }
+        };
+        let result = answer(&update, &ending, &client.settings.instance_id.to_string());
+        let outcome = result.outcome();
+        queue(&self.outbound, ToBridge::ConfigUpdateResult(result))?;
+        client.tell(Observation::Answered {
+            session_id: self.id.clone(),
+            update_id: update.update_id,
+            outcome,
+            at: std::time::Instant::now(),
+        });
+        Ok(())
+    }
+
+    fn propose_policy(&mut self, client: &Client) {
+        let selection = Some(Selection::Workspace(client.settings.workspace.clone()));
+        let request = UpdateConfigRequest {
+            workspace_scope: Some(WorkspaceSelector { selection }),
+            sandbox: client.settings.sandbox.clone(),
+            policy: client.settings.policy.clone(),
+            ..UpdateConfigRequest::default()
+        };
+        let (mut api, token) = (self.api.clone(), client.token.clone());
+        self.calls.spawn(async move {
+            let call = async { Ok(api.update_config(authorized(&token, request)?).await?.into_inner().version) };
+            Done::PolicySynced(in_time(call).await)
+        });
+    }
+
+    fn called(&mut self, client: &mut Client, done: Done) {
+        let at = std::time::Instant::now();
+        match done {
+            Done::Refreshed(Ok(token)) => {
+                client.keep(token);
+                self.refresh = Retry { at: refresh_due(&client.token), failures: 0 };
+                client.tell(Observation::TokenRefreshed { at });
+            }
+            Done::Refreshed(Err(status)) => {
+                tracing::warn!(code = ?status.code(), message = status.message(), "the token could not be refreshed");
+                self.refresh.failed();
+            }
+            Done::PolicySynced(Ok(version)) => client.tell(Observation::PolicySynced { version, at }),
+            // Somebody gave it one meanwhile, or nobody may any more: the next update will tell.
+            Done::PolicySynced(Err(status)) if matches!(status.code(), Code::FailedPrecondition | Code::Aborted) => {
+                tracing::info!(message = status.message(), "the default policy is not wanted");
+            }
+            Done::PolicySynced(Err(status)) => {
+                tracing::warn!(code = ?status.code(), message = status.message(), "the policy could not be proposed");
+                self.sync.failed();
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Puts an update into effect.
+    async fn apply(&mut self, update: &ConfigUpdate) -> Ending {
+        match self.applied.judge(update) {
+            Judgement::Stale => return Ending::Stale,
+            Judgement::Duplicate => return Ending::Duplicate,
+            Judgement::New => {}
+        }
+        let has_config = self.applied.has_config();
+        let plan = plan(update, has_config);
+        if let Err(error) = self.write(update, plan).await {
+            tracing::error!(%error, "an update could not be applied");
+            return Ending::Failed { message: error.to_string(), has_config };
+        }
+        match plan {
+            Plan::Install => {
+                self.applied.installed(update);
+                self.status.send_modify(|status| {
+                    if let Some(config) = &update.sandbox_config {
+                        status.config = Some(ConfigSeen::of(config));
+                    }
+                    if let Some(environment) = &update.provider_environment {
+                        status.environment = Some(EnvironmentSeen::of(environment));
+                    }
+                });
+                Ending::Installed
+            }
+            Plan::Retain => Ending::Retained,
+            Plan::Close => {
+                self.applied.closed();
+                self.status.send_modify(|status| status.config = None);
+                Ending::Closed
+            }
+        }
+    }
+
+    async fn write(&self, update: &ConfigUpdate, plan: Plan) -> Result<(), StoreError> {
+        let Some(store) = self.store.clone() else { return Ok(()) };
+        let (config, environment) = (update.sandbox_config.clone(), update.provider_environment.clone());
+        let written = tokio::task::spawn_blocking(move || match plan {
+            Plan::Retain => Ok(()),
+            Plan::Close => store.close(),
+            Plan::Install => {
+                environment.map_or(Ok(()), |environment| store.install_environment(&environment))?;
+                config.map_or(Ok(()), |config| store.install_config(&config))
+            }
+        });
+        written.await.unwrap_or(Err(StoreError::Unwritable))
+    }
+
+    fn keep(&mut self, token: Token) {
+        if let Err(error) = self.settings.token.keep(&token) {
+            tracing::warn!(%error, "the refreshed token is kept in memory only");
+        }
+        self.token = token;
+    }
+}
+
+async fn refresh(mut api: OpenShellClient<Channel>, token: Token) -> Result<Token, Status> {
+    let call = async {
+        let request = authorized(&token, RefreshSandboxTokenRequest::default())?;
+        Ok(api.refresh_sandbox_token(request).await?.into_inner().token)
+    };
+    let refreshed = in_time(call).await?;
+    let refreshed = Token::read(refreshed.into()).map_err(|error| Status::internal(error.to_string()))?;
+    if refreshed.sandbox_id() == token.sandbox_id() {
+        Ok(refreshed)
+    } else {
+        Err(Status::internal("the refreshed token is for another sandbox"))
+    }
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
+}
+
+fn authorized<T>(token: &Token, message: T) -> Result<Request<T>, Status> {
+    let mut request = Request::new(message);
+    let header = format!("Bearer {}", token.secret().expose_secret());
+    let mut value: tonic::metadata::MetadataValue<_> =
+        header.parse().map_err(|_| Status::unauthenticated("the token cannot be sent"))?;
+    value.set_sensitive(true);
+    request.metadata_mut().insert("authorization", value);
+    Ok(request)
+}
+
+fn queue(outbound: &mpsc::Sender<SupervisorMessage>, payload: ToBridge) -> Result<(), End> {
+    let message = SupervisorMessage { payload: Some(payload) };
+    outbound.try_send(message).map_err(|_| End::Broken("the bridge does not read"))
+}
+
+/// When the token is to be refreshed.
+fn refresh_due(token: &Token) -> Option<Instant> {
+    let at = token.refresh_at()?;
+    Some(Instant::now() + at.duration_since(now()).unwrap_or_default().min(FAR))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a token's times are those of the wall clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}

@@ -1,0 +1,62 @@
+use std::path::PathBuf;
+
+use roadstead_proto::api::sandbox::SandboxPolicy;
+use uuid::Uuid;
+
+use crate::Behaviour;
+use crate::backoff::Backoff;
+use crate::observed::Observer;
+use crate::policy::default_policy;
+use crate::token::TokenSource;
+
+/// What a supervisor needs to know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where bridges listen, such as `http://127.0.0.1:17671`. With several, the next one is tried after each failure.
+    pub bridges: Vec<String>,
+    /// Certificate authority of the bridges, as a PEM file; for `https` addresses.
+    pub ca: Option<PathBuf>,
+    /// Name of the sandbox's workspace.
+    pub workspace: String,
+    /// Name of the sandbox.
+    pub sandbox: String,
+    /// The sandbox's token.
+    pub token: TokenSource,
+    /// Folder in which to put what is in effect. None: nothing is written.
+    pub folder: Option<PathBuf>,
+    /// Policy to propose where there is none. None: wait for a user to give one.
+    pub policy: Option<SandboxPolicy>,
+    /// Who this supervisor is; another one of the same sandbox takes over only when this one is gone.
+    pub instance_id: Uuid,
+    /// How updates are treated at first.
+    pub behaviour: Behaviour,
+    /// Pauses between attempts to connect.
+    pub backoff: Backoff,
+    /// Is told everything that happens.
+    pub observer: Option<Observer>,
+}
+
+impl Settings {
+    /// The usual settings: a new instance that proposes the default policy, applies everything and writes nothing.
+    #[must_use]
+    pub fn new(
+        bridge: impl Into<String>,
+        workspace: impl Into<String>,
+        sandbox: impl Into<String>,
+        token: TokenSource,
+    ) -> Self {
+        Self {
+            bridges: vec![bridge.into()],
+            ca: None,
+            workspace: workspace.into(),
+            sandbox: sandbox.into(),
+            token,
+            folder: None,
+            policy: Some(default_policy()),
+            instance_id: Uuid::new_v4(),
+            behaviour: Behaviour::default(),
+            backoff: Backoff::default(),
+            observer: None,
+        }
+    }
+}
