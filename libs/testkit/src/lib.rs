@@ -3,6 +3,7 @@
 //! - [`run::Run`]: the Postgres of a test run, shared by all its processes; [`database::Database`]: a test's own
 //!   database on it, copied from a migrated template; [`sql::Session`]: a side session, to look and to lock.
 //! - [`broker::Broker`]: a test's own nats-server on a folder of its own, to restart, wipe or freeze at will.
+//! - [`proxy::Proxy`]: a TCP proxy that cuts, delays, loses replies, resets, drops or stops single broker messages.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
@@ -19,6 +20,7 @@ pub mod broker;
 pub mod database;
 pub mod eventually;
 pub mod programs;
+pub mod proxy;
 pub mod run;
 pub mod soak;
 pub mod sql;
@@ -27,5 +29,6 @@ pub mod victim;
 pub use broker::Broker;
 pub use database::{Database, Login};
 pub use eventually::eventually;
+pub use proxy::Proxy;
 pub use run::Run;
 pub use victim::Victim;
