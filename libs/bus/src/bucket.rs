@@ -193,7 +193,9 @@ impl Bucket {
                 self.bus.report_missing();
                 Err(UpdateError::Missing)
             }
-            Err(StoreError::Request(RequestError::Unsendable(error))) => Err(UpdateError::Unstorable(error.to_string())),
+            Err(StoreError::Request(RequestError::Unsendable(error))) => {
+                Err(UpdateError::Unstorable(error.to_string()))
+            }
             Err(StoreError::Request(_) | StoreError::Unreadable(_)) => Err(UpdateError::Unknown),
         }
     }

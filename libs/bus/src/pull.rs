@@ -31,6 +31,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause after the broker refused a request: the consumer is missing, moves, or has too many requests.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
+/// A loop that is told to stop takes what standing requests bring until nothing came for this long.
+const QUIET: Duration = Duration::from_millis(200);
+
 /// Why a pull loop ended before it was told to.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
@@ -40,9 +43,9 @@ pub enum PullError {
     Closed,
 }
 
-/// Takes messages of `consumer` and runs `handler` on each, at most `slots` at a time, until `stop`; then hands back
-/// what it has not begun and returns when the running handlers have ended. Dropping the future aborts them, and what they
-/// had not decided is put back.
+/// Takes messages of `consumer` and runs `handler` on each, at most `slots` at a time, until `stop`. Then it makes no more
+/// requests, and returns when what was taken has been handled and the broker knows. Dropping the future aborts the
+/// handlers, and what they had not decided is put back.
 ///
 /// A missing consumer is waited for, and reported (see [`Bus::missing`]).
 ///
@@ -69,10 +72,11 @@ where
         paused_until: Instant::now(),
     };
     let ended = shell.work(bus, &stop, &handler).await;
-    shell.hand_back().await;
+    shell.wind_down(bus, &handler).await;
     while let Some(done) = shell.working.join_next().await {
         report(done);
     }
+    bus.settle().await;
     ended
 }
 
@@ -146,22 +150,23 @@ impl Shell {
         }
     }
 
-    /// Ends the subscription and puts back what arrived meanwhile.
-    async fn hand_back(&mut self) {
-        if self.messages.drain().await.is_err() {
-            return;
+    /// Handles what standing requests still bring, until it is quiet, and ends the subscription. Ending it first would
+    /// lose a message that is on its way, for as long as the ack wait.
+    async fn wind_down<H, F>(&mut self, bus: &Bus, handler: &H)
+    where
+        H: Fn(Delivery) -> F,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        while self.credit.any_stands()
+            && let Ok(Some(message)) = tokio::time::timeout(QUIET, self.messages.next()).await
+        {
+            self.take(bus, message, handler);
         }
-        let rest = async {
-            while let Some(message) = self.messages.next().await {
-                if message.status.is_none()
-                    && let Some(delivery) = Delivery::new(self.requests.client.clone(), message)
-                {
-                    delivery.put_back(Duration::ZERO).await;
-                }
-            }
-        };
-        if tokio::time::timeout(GRACE, rest).await.is_err() {
-            tracing::debug!(consumer = self.requests.consumer, "the broker did not end the subscription in time");
+        if self.messages.unsubscribe().await.is_err() {
+            tracing::debug!(consumer = self.requests.consumer, "the connection was closed before the loop");
+        }
+        while let Some(message) = self.messages.next().await {
+            self.take(bus, message, handler);
         }
     }
 }

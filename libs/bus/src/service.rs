@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::Bus;
 use crate::request::OVERLOADED;
+use crate::{BROKER_TIMEOUT, Bus};
 
 /// Requests that may wait for each one that is worked on.
 const WAITING_FOR_EACH: usize = 8;
@@ -60,8 +60,8 @@ pub enum ServeError {
     Closed,
 }
 
-/// Serves `endpoints` as one micro service until `stop`, then ends them and returns when the running handlers have
-/// ended. At most `concurrency` requests are worked on at a time and eight times as many wait; what is more is answered
+/// Serves `endpoints` as one micro service until `stop`, then ends them and returns when what was received has been
+/// answered. At most `concurrency` requests are worked on at a time and eight times as many wait; what is more is answered
 /// at once with an error that callers see as [`RequestError::Overloaded`](crate::RequestError::Overloaded).
 /// Replicas share the requests.
 ///
@@ -91,11 +91,7 @@ pub async fn serve(
             () = stop.cancelled() => break Ok(()),
             Some(done) = working.join_next() => report(name, done),
             request = requests.next() => match request {
-                Some((request, handler)) => {
-                    let place = room.place();
-                    let slots = Arc::clone(&room.slots);
-                    working.spawn(answer(request, handler, place, slots));
-                }
+                Some((request, handler)) => room.begin(&mut working, request, handler),
                 None => break Err(ServeError::Closed),
             },
         }
@@ -103,9 +99,14 @@ pub async fn serve(
     if service.stop().await.is_err() {
         tracing::debug!(service = name, "the service had ended already");
     }
+    // Told to stop, the endpoints unsubscribe when they are asked for more, and end with what they had received.
+    while let Ok(Some((request, handler))) = tokio::time::timeout(BROKER_TIMEOUT, requests.next()).await {
+        room.begin(&mut working, request, handler);
+    }
     while let Some(done) = working.join_next().await {
         report(name, done);
     }
+    bus.settle().await;
     ended
 }
 
@@ -124,8 +125,9 @@ impl Room {
         }
     }
 
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.places).try_acquire_owned().ok()
+    fn begin(&self, working: &mut JoinSet<()>, request: Request, handler: Handler) {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        working.spawn(answer(request, handler, place, Arc::clone(&self.slots)));
     }
 }
 

@@ -65,6 +65,14 @@ impl Bus {
         Ok(Subscription { inner })
     }
 
+    /// Returns when the broker has taken everything this connection sent before, or a moment later if it does not answer.
+    /// Without it the last words of a process can be lost with its connection.
+    pub(crate) async fn settle(&self) {
+        if !matches!(tokio::time::timeout(BARRIER_TIMEOUT, self.barrier()).await, Ok(Ok(()))) {
+            tracing::debug!("what was sent last may be lost");
+        }
+    }
+
     /// Returns when the broker has taken everything this connection sent before. A flush would not say so: it only waits
     /// for the socket. Operations of one connection are ordered, so a message to ourselves does.
     pub(crate) async fn barrier(&self) -> Result<(), SubscribeError> {

@@ -84,7 +84,10 @@ pub async fn keep(bus: &Bus, replicas: usize, stop: CancellationToken) {
                 LOOK_EVERY
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "cannot ensure streams and buckets; trying again");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "cannot ensure streams and buckets; trying again"
+                );
                 let pause = retry;
                 retry = (retry * 2).min(LONGEST_RETRY);
                 pause

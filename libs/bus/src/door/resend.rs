@@ -92,7 +92,9 @@ impl Resend {
     /// Takes note of an event.
     pub(super) fn on(&mut self, event: Event, now: Instant) -> Step {
         match event {
-            Event::Published(Published::Refused(refusal)) if !self.may_be_stored => return Step::End(End::Refused(refusal)),
+            Event::Published(Published::Refused(refusal)) if !self.may_be_stored => {
+                return Step::End(End::Refused(refusal));
+            }
             Event::Published(published) => {
                 self.in_flight = false;
                 self.may_be_stored = true;

@@ -48,6 +48,11 @@ impl Credit {
         self.standing.clear();
     }
 
+    /// Whether a message may still come that was asked for.
+    pub(super) fn any_stands(&self) -> bool {
+        !self.standing.is_empty()
+    }
+
     /// Whether a message that just came has a slot.
     pub(super) fn has_room(&self, busy: usize) -> bool {
         busy < self.slots

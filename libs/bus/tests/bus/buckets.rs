@@ -85,8 +85,10 @@ async fn a_value_with_a_time_to_live_runs_out_and_can_be_written_again() {
     .await;
     assert!(gone.revision > first, "the end left a mark");
     bucket.update_with_ttl("a", "2".into(), gone.revision, ttl).await.unwrap();
-    eventually(LONG, "the second ran out too", || async { bucket.read_from_leader("a").await.unwrap().value.is_none() })
-        .await;
+    eventually(LONG, "the second ran out too", || async {
+        bucket.read_from_leader("a").await.unwrap().value.is_none()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -140,8 +142,7 @@ async fn without_a_broker_a_write_is_unknown_and_a_read_unavailable() {
     let mut world = World::new().await;
     let bucket = bucket(&world, Name::Rights).await;
     world.broker.stop().await;
-    let (read, write) =
-        tokio::join!(bucket.read_from_leader("a"), bucket.update("a", "1".into(), Revision::NONE));
+    let (read, write) = tokio::join!(bucket.read_from_leader("a"), bucket.update("a", "1".into(), Revision::NONE));
     assert!(matches!(read, Err(ReadError::Unavailable)), "{read:?}");
     assert!(matches!(write, Err(UpdateError::Unknown)), "{write:?}");
 }

@@ -56,7 +56,8 @@ async fn each_command_gets_its_own_answer() {
     for n in 0..200 {
         let client = client.clone();
         calls.spawn(async move {
-            let answer = client.call(SUBJECT, Uuid::now_v7(), Bytes::from(format!("c{n}")), Instant::now() + LONG).await;
+            let answer =
+                client.call(SUBJECT, Uuid::now_v7(), Bytes::from(format!("c{n}")), Instant::now() + LONG).await;
             assert_eq!(answer.unwrap(), format!("C{n}"));
         });
     }

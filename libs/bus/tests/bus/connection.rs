@@ -11,13 +11,8 @@ use crate::world::{LONG, World};
 async fn a_connection_is_made_in_the_background_once_there_is_a_broker() {
     let mut world = World::new().await;
     world.broker.stop().await;
-    let settings = ConnectSettings {
-        url: world.broker.url(),
-        name: "early".into(),
-        role: Role::Edge,
-        nkey_seed: None,
-        ca: None,
-    };
+    let settings =
+        ConnectSettings { url: world.broker.url(), name: "early".into(), role: Role::Edge, nkey_seed: None, ca: None };
     let bus = Bus::connect(settings).await.unwrap();
     assert_eq!(bus.connects(), 0);
     assert!(!bus.is_connected());
@@ -68,13 +63,13 @@ async fn a_request_that_is_not_answered_times_out_and_leaves_the_connection_usab
 #[tokio::test]
 async fn the_connection_ends_with_its_last_handle() {
     let world = World::new().await;
-    let name = Role::Edge.name();
     let bus = world.bus(Role::Edge).await;
+    drop(bus.subscribe_effective("test.effective").await.unwrap());
     let inbox = format!("{}.>", bus.inbox().prefix());
     // Somebody listens there as long as the connection stands, and nobody after.
     let probe = inbox.replace('>', "reply.0");
     let asked = world.admission.request(probe.clone(), Bytes::new(), Duration::from_millis(50)).await;
-    assert!(matches!(asked, Err(RequestError::TimedOut)), "{name}: {asked:?}");
+    assert!(matches!(asked, Err(RequestError::TimedOut)), "{asked:?}");
     drop(bus);
     eventually(LONG, "nobody listens", || async {
         let asked = world.admission.request(probe.clone(), Bytes::new(), Duration::from_millis(200)).await;

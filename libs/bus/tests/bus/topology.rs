@@ -1,5 +1,5 @@
-use roadstead_bus::topology::{self, Part};
 use roadstead_bus::permissions::{Auth, limits_and_users};
+use roadstead_bus::topology::{self, Part};
 use roadstead_proto::bucket::Bucket;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::{Consumer, Stream};
