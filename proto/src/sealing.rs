@@ -37,3 +37,6 @@ pub enum OpenError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no secret can be agreed with this public key")]
 pub struct WeakKey;
+
+#[cfg(test)]
+mod tests;

@@ -206,3 +206,6 @@ impl MasterKey {
         UNIX_EPOCH.checked_add(Duration::from_secs(self.created)).unwrap_or(UNIX_EPOCH)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,3 +155,6 @@ impl fmt::Debug for TokenVerifier {
         formatter.debug_struct("TokenVerifier").field("keys", &self.keys.keys()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

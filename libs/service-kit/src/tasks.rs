@@ -109,7 +109,8 @@ impl Tasks {
     }
 
     /// Waits until shutdown is requested or an essential task ends early, then stops everything in order: serving
-    /// tasks, background tasks, all within `deadline`. What is still at work then is dropped.
+    /// tasks, then background tasks. They get `deadline` together; tasks that are still at work then are left to the
+    /// end of the runtime.
     ///
     /// # Errors
     /// [`Stopped`], if it was not an orderly end.
@@ -194,3 +195,6 @@ impl fmt::Debug for Tasks {
         formatter.debug_struct("Tasks").field("running", &lock(&self.shared.running)).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;
