@@ -157,8 +157,7 @@ impl<D: Door> Inner<D> {
             return observed.through(Status::unimplemented("there is no such method").into_http());
         };
         let id = id.to_str().unwrap_or_default().to_owned();
-        let span = trace::span(request.headers(), method.name(), &id);
-        let traceparent = trace::parent_of_next(&span, request.headers());
+        let (span, traceparent) = trace::begin(request.headers(), method.name(), &id);
         let observed = self.metrics.begin(method.name());
         let answering = AssertUnwindSafe(self.call(method, id, traceparent, request)).catch_unwind().instrument(span);
         let response = answering.await.unwrap_or_else(|_| {

@@ -1,0 +1,138 @@
+//! Reads, answered by the watch and config-snapshot roles. A read has no effect, so one that got no answer is repeated.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message as _;
+use roadstead_bus::{Bus, RequestError};
+use roadstead_door::deadline::Deadline;
+use roadstead_door::status::{busy, decode, unavailable};
+use roadstead_door::{Call, Reply};
+use roadstead_proto::internal::read_reply::Outcome;
+use roadstead_proto::internal::{ReadReply, ReadRequest};
+use tokio::time::Instant;
+use tonic::Status;
+
+/// How long one attempt waits.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a read is tried while nobody serves it.
+const UNSERVED: Duration = Duration::from_secs(5);
+/// Attempts that may end without an answer.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Asks whoever serves `subject`.
+///
+/// # Errors
+///
+/// What was answered; `UNAVAILABLE`, `RESOURCE_EXHAUSTED` or `DEADLINE_EXCEEDED` if nothing was.
+pub(crate) async fn ask(bus: &Bus, subject: &str, call: &Call, request: Bytes) -> Result<Reply, Status> {
+    let request = ReadRequest {
+        principal: Some(call.principal()?.for_read()),
+        request,
+        deadline: Some(call.deadline.time.into()),
+        traceparent: call.traceparent.clone(),
+    };
+    let reply = send(bus, subject, request.encode_to_vec().into(), call.deadline).await?;
+    match ReadReply::decode(reply).ok().and_then(|reply| reply.outcome) {
+        Some(Outcome::Response(message)) => Ok(Reply::new(message)),
+        Some(Outcome::Status(status)) => Err(decode(&status)),
+        // This role holds no key for what is secret, and asks for nothing that is.
+        Some(Outcome::SecretResponse(_)) | None => Err(Status::internal("an answer could not be read")),
+    }
+}
+
+async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Bytes, Status> {
+    let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
+    loop {
+        let patience = PATIENCE.min(deadline.remaining());
+        let error = match bus.request(subject, request.clone(), patience).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        match attempts.after(&error, Instant::now()) {
+            Next::Again(pause) => tokio::time::sleep(pause).await,
+            Next::Give(status) => return Err(status),
+        }
+    }
+}
+
+/// What was tried so far.
+#[derive(Debug)]
+struct Attempts {
+    began: Instant,
+    deadline: Instant,
+    unanswered: u32,
+}
+
+#[derive(Debug)]
+enum Next {
+    Again(Duration),
+    Give(Status),
+}
+
+impl Attempts {
+    const fn begin(began: Instant, deadline: Instant) -> Self {
+        Self { began, deadline, unanswered: 0 }
+    }
+
+    fn after(&mut self, error: &RequestError, now: Instant) -> Next {
+        if now >= self.deadline {
+            return Next::Give(Status::deadline_exceeded("no answer in time"));
+        }
+        match error {
+            RequestError::NoResponders if now < self.began + UNSERVED => Next::Again(PAUSE),
+            RequestError::NoResponders => Next::Give(unavailable("nobody can answer this now")),
+            RequestError::TimedOut => {
+                self.unanswered += 1;
+                if self.unanswered < ATTEMPTS {
+                    Next::Again(Duration::ZERO)
+                } else {
+                    Next::Give(unavailable("no answer in time"))
+                }
+            }
+            RequestError::Overloaded => Next::Give(busy("too many reads are waiting")),
+            error => {
+                tracing::error!(%error, "a read failed");
+                Next::Give(Status::internal("an internal error"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn code(next: Next) -> Option<Code> {
+        match next {
+            Next::Again(_) => None,
+            Next::Give(status) => Some(status.code()),
+        }
+    }
+
+    #[test]
+    fn a_read_outlives_the_death_of_a_replica_but_not_of_all() {
+        let now = Instant::now();
+        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
+        assert_eq!(code(attempts.after(&RequestError::TimedOut, now + 2 * SECOND)), None);
+        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 3 * SECOND)), None);
+        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 6 * SECOND)), Some(Code::Unavailable));
+
+        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
+        let codes = [2, 4, 6].map(|second| code(attempts.after(&RequestError::TimedOut, now + second * SECOND)));
+        assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
+    }
+
+    #[test]
+    fn the_deadline_is_the_last_word() {
+        let now = Instant::now();
+        let mut attempts = Attempts::begin(now, now + SECOND);
+        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + SECOND)), Some(Code::DeadlineExceeded));
+        assert_eq!(code(attempts.after(&RequestError::Overloaded, now)), Some(Code::ResourceExhausted));
+    }
+}
