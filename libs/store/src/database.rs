@@ -95,6 +95,18 @@ impl Database {
         Ok(only(&rows, |fields| fields.time())?)
     }
 
+    /// Waits until Postgres answers. Says once that it waits.
+    pub async fn answers(&self) {
+        let mut said = false;
+        while let Err(error) = self.now().await {
+            if !said {
+                said = true;
+                tracing::info!(error = &error as &dyn std::error::Error, "waiting for Postgres");
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+    }
+
     pub(crate) fn quota(&self) -> u32 {
         self.quota
     }

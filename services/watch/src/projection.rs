@@ -22,13 +22,8 @@ pub fn sandbox(
     row: Option<Sandbox>,
 ) -> Step<SandboxEntry> {
     let version = row.as_ref().and_then(|row| row.metadata.as_ref()).map_or(0, |metadata| metadata.resource_version);
-    let next = SandboxEntry {
-        epoch,
-        version,
-        workspace_id: workspace_id.to_owned(),
-        gone: row.is_none(),
-        sandbox: row,
-    };
+    let next =
+        SandboxEntry { epoch, version, workspace_id: workspace_id.to_owned(), gone: row.is_none(), sandbox: row };
     match standing {
         None => Step::Put(next),
         // Of another life of the database: whatever it says is out of date, even that something is gone.
