@@ -1,0 +1,139 @@
+//! `AttachSandboxProvider`.
+
+use bytes::Bytes;
+use roadstead_policy::budget;
+use roadstead_proto::api::v1::{
+    AttachSandboxProviderRequest, AttachSandboxProviderResponse, ProviderMutationKind, ProviderMutationReceipt,
+};
+use roadstead_proto::internal::Receipt;
+use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::{row, view};
+
+use super::{Decision, Operation, at_version, attachment, session};
+use crate::context::Context;
+use crate::ledger::{Address, replay};
+use crate::refusal::{Refusal, Shown};
+use crate::validate::name;
+
+impl Operation for AttachSandboxProviderRequest {
+    fn address(&self) -> Address<'_> {
+        Address::Workspace(self.workspace_scope.as_ref())
+    }
+
+    fn request_id(&self) -> &str {
+        &self.request_id
+    }
+
+    fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
+        name::label("sandbox", &self.sandbox)?;
+        name::provider("provider", &self.provider)?;
+        Ok(Locks {
+            providers: Providers::Named(vec![self.provider.clone()], ProviderLock::Share),
+            sandboxes: Sandboxes::Named(self.sandbox.clone()),
+            reads: Reads { attached_providers: true, ..locks.reads },
+            ..locks
+        })
+    }
+
+    fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
+        let before = session::named(loaded, &self.sandbox)?;
+        session::not_deleting(before)?;
+        let provider = loaded.providers.first().ok_or_else(|| {
+            Refusal::precondition(format!("provider {} does not exist; create it first", Shown(&self.provider)))
+        })?;
+        at_version(self.expected_resource_version, before.resource_version)?;
+
+        let kind = ProviderMutationKind::Attach;
+        let mutation_id = context.ids.fresh().to_string();
+        if before.providers.contains(&provider.name) {
+            let receipt = attachment::receipt(kind, &mutation_id, before, provider, loaded.now, context);
+            return Ok(decision(Vec::new(), before, false, receipt));
+        }
+        if before.providers.len() >= budget::PROVIDERS {
+            let limit = budget::PROVIDERS;
+            return Err(Refusal::invalid("provider", format!("a sandbox has at most {limit} providers")));
+        }
+        attachment::compatible(loaded.attached_providers.iter().chain([provider]))?;
+
+        let mut row = before.clone();
+        row.providers.push(provider.name.clone());
+        attachment::changed(&mut row, "attach", loaded.now, context);
+        let attach = Write::Attach { sandbox_id: row.id, provider_id: provider.id };
+        let writes = vec![session::updated(&mut row), attach];
+        let receipt = attachment::receipt(kind, &mutation_id, &row, provider, loaded.now, context);
+        Ok(decision(writes, &row, true, receipt))
+    }
+
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+        let (recorded, row) = replay::live_sandbox(receipt, loaded)?;
+        Some(replay::encoded(&response(row, recorded.changed, recorded.provider_receipt.clone())))
+    }
+}
+
+fn decision(writes: Vec<Write>, row: &row::Sandbox, attached: bool, receipt: ProviderMutationReceipt) -> Decision {
+    let response = response(row, attached, Some(receipt.clone()));
+    Decision::new(writes, &response, replay::sandbox_now(row.id, attached, Some(receipt)))
+}
+
+fn response(
+    row: &row::Sandbox,
+    attached: bool,
+    receipt: Option<ProviderMutationReceipt>,
+) -> AttachSandboxProviderResponse {
+    AttachSandboxProviderResponse { sandbox: Some(view::sandbox(row)), attached, receipt }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{self, World};
+
+    fn request() -> AttachSandboxProviderRequest {
+        AttachSandboxProviderRequest { sandbox: "s".into(), provider: "p".into(), ..Default::default() }
+    }
+
+    fn found(row: row::Sandbox, attached_providers: Vec<row::Provider>) -> Loaded {
+        let providers = vec![sample::provider("p", &["A"])];
+        Loaded { providers, sandboxes: vec![row], attached_providers, ..sample::in_workspace() }
+    }
+
+    fn decide(request: &AttachSandboxProviderRequest, loaded: &Loaded) -> Result<Decision, Refusal> {
+        request.decide(loaded, &World::user().context())
+    }
+
+    #[test]
+    fn an_attachment_gives_a_new_epoch_and_a_receipt_that_names_it() {
+        let before = sample::sandbox("s");
+        let decision = decide(&request(), &found(before.clone(), vec![])).unwrap();
+        let [Write::UpdateSandbox(row), Write::Attach { .. }] = decision.writes.as_slice() else {
+            panic!("{:?}", decision.writes)
+        };
+        assert_ne!(row.attachment_epoch, before.attachment_epoch);
+        assert_eq!(row.resource_version, before.resource_version + 1);
+        let loaded = Loaded { sandboxes: vec![row.clone()], ..sample::in_workspace() };
+        let (recorded, _) = replay::live_sandbox(&decision.receipt, &loaded).unwrap();
+        let desired = recorded.provider_receipt.clone().unwrap().desired.unwrap();
+        assert_eq!(desired.attachment_epoch, row.attachment_epoch.to_string());
+    }
+
+    #[test]
+    fn what_is_attached_already_changes_nothing() {
+        let row = row::Sandbox { providers: vec!["p".into()], ..sample::sandbox("s") };
+        let decision = decide(&request(), &found(row, vec![sample::provider("p", &["A"])])).unwrap();
+        assert!(decision.writes.is_empty());
+    }
+
+    #[test]
+    fn limits_versions_and_collisions_are_kept() {
+        let row = sample::sandbox("s");
+        let stale = AttachSandboxProviderRequest { expected_resource_version: 9, ..request() };
+        let loaded = found(row.clone(), vec![]);
+        assert!(matches!(decide(&stale, &loaded), Err(Refusal::VersionConflict { current: 1 })));
+        let collides = found(row.clone(), vec![sample::provider("q", &["A"])]);
+        assert!(matches!(decide(&request(), &collides), Err(Refusal::Precondition(_))));
+        let missing = Loaded { providers: vec![], ..found(row.clone(), vec![]) };
+        assert!(matches!(decide(&request(), &missing), Err(Refusal::Precondition(_))));
+        let full = row::Sandbox { providers: (0..32).map(|at| format!("q{at}")).collect(), ..row };
+        assert!(matches!(decide(&request(), &found(full, vec![])), Err(Refusal::Invalid { .. })));
+    }
+}

@@ -1,0 +1,144 @@
+//! `ReportSandboxConfiguration`: how a supervisor that polls registers, and says whether it runs with what it got.
+
+use roadstead_proto::api::v1::{
+    ConfigurationAdmissionState, ReportSandboxConfigurationRequest, ReportSandboxConfigurationResponse,
+    SandboxConfigurationAdmission,
+};
+use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes};
+use roadstead_store::row;
+
+use super::{Decision, Operation, session, verdict};
+use crate::context::Context;
+use crate::ledger::Address;
+use crate::phase;
+use crate::refusal::Refusal;
+
+impl Operation for ReportSandboxConfigurationRequest {
+    fn address(&self) -> Address<'_> {
+        Address::OwnSandbox
+    }
+
+    fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
+        let id = session::own_id(&self.sandbox_id, context)?;
+        let admission = admission(self)?;
+        verdict::check(admission)?;
+        if admission.state() == ConfigurationAdmissionState::Unspecified {
+            return Err(Refusal::invalid("admission.state", "must be PENDING, ACCEPTED or REJECTED"));
+        }
+        let reads = Reads { session_owner: true, ..locks.reads };
+        Ok(Locks { sandboxes: Sandboxes::ById(id), reads, ..locks })
+    }
+
+    fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
+        let before = session::own(loaded, context)?;
+        session::not_deleting(before)?;
+        let admission = admission(self)?;
+        if phase::elapsed(before, loaded.now) {
+            return Err(Refusal::precondition("ProvisioningDeadlineElapsed: start the sandbox to try again"));
+        }
+        let mut row = before.clone();
+        if admission.state() == ConfigurationAdmissionState::Pending {
+            register(&mut row, admission, &self.expected_instance_id)?;
+        } else {
+            of_registered(&row, admission)?;
+        }
+        verdict::on_configuration(&mut row, admission.clone(), loaded, context);
+        let writes = if row == *before { Vec::new() } else { vec![session::updated(&mut row)] };
+        Ok(Decision::report(writes, &ReportSandboxConfigurationResponse {}))
+    }
+}
+
+fn admission(request: &ReportSandboxConfigurationRequest) -> Result<&SandboxConfigurationAdmission, Refusal> {
+    request.admission.as_ref().ok_or_else(|| Refusal::invalid("admission", "required"))
+}
+
+/// A registration takes the place of the instance that it names, and of no other.
+fn register(
+    row: &mut row::Sandbox,
+    admission: &SandboxConfigurationAdmission,
+    expected: &str,
+) -> Result<(), Refusal> {
+    let registered = &mut row.configuration_instance_id;
+    if *registered != admission.instance_id {
+        if registered != expected {
+            return Err(Refusal::precondition("another instance has registered; read the configuration again"));
+        }
+        registered.clone_from(&admission.instance_id);
+    }
+    Ok(())
+}
+
+fn of_registered(row: &row::Sandbox, admission: &SandboxConfigurationAdmission) -> Result<(), Refusal> {
+    if row.configuration_instance_id == admission.instance_id {
+        return Ok(());
+    }
+    Err(Refusal::precondition("this instance is not the one that registered; register it first"))
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_proto::api::v1::SandboxPhase;
+    use roadstead_store::mutation::{SessionOwner, Write};
+
+    use super::*;
+    use crate::sample::{self, World};
+
+    fn request(instance: &str, state: ConfigurationAdmissionState, expected: &str) -> ReportSandboxConfigurationRequest {
+        let admission =
+            SandboxConfigurationAdmission { instance_id: instance.into(), state: state.into(), ..Default::default() };
+        ReportSandboxConfigurationRequest {
+            sandbox_id: sample::sandbox("s").id.to_string(),
+            admission: Some(admission),
+            expected_instance_id: expected.into(),
+        }
+    }
+
+    fn decide(row: row::Sandbox, request: &ReportSandboxConfigurationRequest) -> Result<Decision, Refusal> {
+        let session_owner = Some(SessionOwner::Alive);
+        let loaded = Loaded { sandboxes: vec![row], session_owner, ..sample::nothing() };
+        request.decide(&loaded, &World::sandbox().context())
+    }
+
+    fn updated(decision: Decision) -> row::Sandbox {
+        match decision.writes.into_iter().next() {
+            Some(Write::UpdateSandbox(row)) => row,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    use ConfigurationAdmissionState::{Accepted, Pending, Rejected};
+
+    #[test]
+    fn a_registration_replaces_only_the_instance_that_it_names() {
+        let row = updated(decide(sample::sandbox("s"), &request("one", Pending, "")).unwrap());
+        assert_eq!(row.configuration_instance_id, "one");
+        assert!(matches!(decide(row.clone(), &request("two", Pending, "")), Err(Refusal::Precondition(_))));
+        let row = updated(decide(row, &request("two", Pending, "one")).unwrap());
+        assert_eq!(row.configuration_instance_id, "two");
+    }
+
+    #[test]
+    fn only_the_registered_instance_gives_a_verdict() {
+        let row = row::Sandbox { configuration_instance_id: "one".into(), ..sample::sandbox("s") };
+        assert!(matches!(decide(row.clone(), &request("two", Accepted, "")), Err(Refusal::Precondition(_))));
+        let rejected = updated(decide(row, &request("one", Rejected, "")).unwrap());
+        assert_eq!(rejected.status.conditions[0].reason, "ConfigurationInvalid");
+    }
+
+    #[test]
+    fn with_a_session_an_acceptance_makes_ready() {
+        let session = Some(sample::session(1));
+        let row = row::Sandbox { configuration_instance_id: "one".into(), session, ..sample::sandbox("s") };
+        assert_eq!(updated(decide(row, &request("one", Accepted, "")).unwrap()).phase, SandboxPhase::Ready);
+    }
+
+    #[test]
+    fn past_the_deadline_nothing_is_taken() {
+        let row = row::Sandbox {
+            provisioning_deadline: Some(sample::NOW - std::time::Duration::from_secs(1)),
+            ..sample::sandbox("s")
+        };
+        let refused = decide(row, &request("one", Pending, "")).unwrap_err();
+        assert!(refused.to_string().contains("ProvisioningDeadlineElapsed"));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a supervisor says of its configuration, applied to a sandbox: how it took a policy revision, and whether it
+//! runs with what it was given.
+
+use roadstead_proto::api::v1::{ConfigurationAdmissionState, PolicyStatus, SandboxConfigurationAdmission};
+use roadstead_store::mutation::{Loaded, Write};
+use roadstead_store::{row, view::timestamp};
+
+use super::session;
+use crate::context::Context;
+use crate::phase::{self, Event};
+use crate::refusal::Refusal;
+use crate::validate::at_most;
+
+/// Longest text that is kept of a supervisor's error, in bytes.
+const ERROR_BYTES: usize = 1024;
+const ID_BYTES: usize = 128;
+
+/// Applies a verdict on a revision of the sandbox's own history. The revision's state decides what is still open: a
+/// repeat, and a verdict on what is superseded, change nothing.
+pub(crate) fn on_policy(
+    row: &mut row::Sandbox,
+    revision: &row::PolicyRevision,
+    loaded: bool,
+    error: &str,
+) -> Option<Write> {
+    let status = if loaded { PolicyStatus::Loaded } else { PolicyStatus::Failed };
+    let open = match (revision.status, status) {
+        (PolicyStatus::Pending, _) | (PolicyStatus::Failed, PolicyStatus::Loaded) => true,
+        // The first revision of a sandbox counts as loaded before anybody has loaded it.
+        (PolicyStatus::Loaded, PolicyStatus::Loaded) => revision.version > row.current_policy_version,
+        _ => false,
+    };
+    if !open {
+        return None;
+    }
+    if loaded {
+        row.current_policy_version = row.current_policy_version.max(revision.version);
+    }
+    let error = if loaded { String::new() } else { bounded(error) };
+    Some(Write::SettlePolicy { scope: revision.scope, version: revision.version, status, error })
+}
+
+/// Applies a verdict on the configuration as a whole. The row's session is live, or there is none.
+pub(crate) fn on_configuration(
+    row: &mut row::Sandbox,
+    verdict: SandboxConfigurationAdmission,
+    loaded: &Loaded,
+    context: &Context<'_>,
+) {
+    let state = verdict.state();
+    let repeated = row.status.configuration_admission.as_ref().is_some_and(|known| same_content(known, &verdict));
+    row.status.configuration_admission =
+        Some(SandboxConfigurationAdmission { error: bounded(&verdict.error), ..verdict });
+    let event = match state {
+        ConfigurationAdmissionState::Accepted if !phase::elapsed(row, loaded.now) => Event::Admitted,
+        ConfigurationAdmissionState::Rejected => {
+            if !repeated {
+                extend(row, loaded, context);
+            }
+            Event::Rejected
+        }
+        _ => return,
+    };
+    let live = session::live(row, loaded);
+    // Neither event is ever refused, and neither removes the row.
+    _ = phase::apply(row, event, live, session::at(loaded, context));
+}
+
+/// Whether a rejection is of the same content as the one before it: instances and texts apart.
+fn same_content(known: &SandboxConfigurationAdmission, verdict: &SandboxConfigurationAdmission) -> bool {
+    let content = |admission: &SandboxConfigurationAdmission| SandboxConfigurationAdmission {
+        instance_id: String::new(),
+        error: String::new(),
+        ..admission.clone()
+    };
+    content(known) == content(verdict)
+}
+
+/// The first rejection after a change of content gives one more window for repair.
+fn extend(row: &mut row::Sandbox, loaded: &Loaded, context: &Context<'_>) {
+    if row.provisioning_deadline.is_none() || phase::elapsed(row, loaded.now) {
+        return;
+    }
+    let deadline = loaded.now + context.rules.provisioning_window;
+    row.provisioning_deadline = Some(deadline);
+    let provisioning = row.status.provisioning.get_or_insert_default();
+    provisioning.first_rejection_time = Some(timestamp(loaded.now));
+    provisioning.deadline = Some(timestamp(deadline));
+}
+
+/// Checks the texts of a verdict that comes from outside.
+///
+/// # Errors
+/// `Invalid` with the field.
+pub(crate) fn check(verdict: &SandboxConfigurationAdmission) -> Result<(), Refusal> {
+    if verdict.instance_id.is_empty() {
+        return Err(Refusal::invalid("admission.instance_id", "required"));
+    }
+    at_most("admission.instance_id", &verdict.instance_id, ID_BYTES)?;
+    at_most("admission.policy_hash", &verdict.policy_hash, ID_BYTES)
+}
+
+/// Text of a supervisor as it is kept: cut, and without control characters.
+pub(crate) fn bounded(text: &str) -> String {
+    let plain = |letter: char| if letter.is_control() { ' ' } else { letter };
+    let end = text.floor_char_boundary(ERROR_BYTES.min(text.len()));
+    text.get(..end).unwrap_or_default().chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use roadstead_proto::api::v1::SandboxPhase;
+
+    use super::*;
+    use crate::sample::{self, World};
+
+    fn revision(version: u32, status: PolicyStatus) -> row::PolicyRevision {
+        row::PolicyRevision {
+            scope: Some(sample::sandbox("s").id),
+            version,
+            hash: String::new(),
+            policy: Default::default(),
+            status,
+            load_error: String::new(),
+            created_at: sample::NOW,
+            loaded_at: None,
+            provenance: row::Pairs::new(),
+        }
+    }
+
+    fn verdict(state: ConfigurationAdmissionState, config_revision: u64) -> SandboxConfigurationAdmission {
+        let mut verdict = SandboxConfigurationAdmission { config_revision, ..Default::default() };
+        verdict.set_state(state);
+        verdict
+    }
+
+    fn apply(row: &mut row::Sandbox, verdict: SandboxConfigurationAdmission, seconds: u64) {
+        let loaded = roadstead_store::mutation::Loaded {
+            now: sample::NOW + Duration::from_secs(seconds),
+            ..sample::nothing()
+        };
+        on_configuration(row, verdict, &loaded, &World::sandbox().context());
+    }
+
+    #[test]
+    fn a_verdict_settles_what_is_open_and_repeats_are_harmless() {
+        use PolicyStatus::{Failed, Loaded, Pending, Superseded};
+        for (status, loaded, writes, current) in [
+            (Pending, true, true, 3),
+            (Pending, false, true, 0),
+            (Failed, true, true, 3),
+            (Failed, false, false, 0),
+            (Loaded, true, true, 3),
+            (Loaded, false, false, 0),
+            (Superseded, true, false, 0),
+            (Superseded, false, false, 0),
+        ] {
+            let mut row = sample::sandbox("s");
+            let write = on_policy(&mut row, &revision(3, status), loaded, "why");
+            assert_eq!((write.is_some(), row.current_policy_version), (writes, current), "{status:?} {loaded}");
+        }
+        let mut row = sample::sandbox("s");
+        row.current_policy_version = 3;
+        assert!(on_policy(&mut row, &revision(3, Loaded), true, "").is_none());
+    }
+
+    #[test]
+    fn acceptance_makes_a_connected_sandbox_ready_and_no_other() {
+        let mut row = sample::sandbox("s");
+        apply(&mut row, verdict(ConfigurationAdmissionState::Accepted, 1), 1);
+        assert_eq!(row.phase, SandboxPhase::Provisioning);
+        row.session = Some(sample::session(1));
+        apply(&mut row, verdict(ConfigurationAdmissionState::Accepted, 1), 2);
+        assert_eq!(row.phase, SandboxPhase::Ready);
+    }
+
+    #[test]
+    fn an_acceptance_past_the_deadline_does_not_make_ready() {
+        let mut row = sample::sandbox("s");
+        row.session = Some(sample::session(1));
+        apply(&mut row, verdict(ConfigurationAdmissionState::Accepted, 1), 301);
+        assert_eq!(row.phase, SandboxPhase::Provisioning);
+    }
+
+    #[test]
+    fn the_first_rejection_of_a_content_extends_the_window_and_a_repeat_does_not() {
+        let deadline = |row: &row::Sandbox| row.provisioning_deadline.unwrap().duration_since(sample::NOW).unwrap().as_secs();
+        let mut row = sample::sandbox("s");
+        assert_eq!(deadline(&row), 300);
+        apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 1), 10);
+        assert_eq!(deadline(&row), 310);
+        let repeat = SandboxConfigurationAdmission {
+            instance_id: "another".into(),
+            error: "other words".into(),
+            ..verdict(ConfigurationAdmissionState::Rejected, 1)
+        };
+        apply(&mut row, repeat, 20);
+        assert_eq!(deadline(&row), 310);
+        apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 2), 30);
+        assert_eq!(deadline(&row), 330);
+        apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 3), 400);
+        assert_eq!(deadline(&row), 330);
+    }
+
+    #[test]
+    fn a_running_sandbox_stays_ready_with_what_it_has() {
+        let mut row = sample::ready_sandbox("s");
+        apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 1), 10);
+        assert_eq!((row.phase, row.provisioning_deadline), (SandboxPhase::Ready, None));
+        let kept = row.status.configuration_admission.unwrap();
+        assert_eq!(kept.state(), ConfigurationAdmissionState::Rejected);
+    }
+
+    #[test]
+    fn kept_text_is_bounded_and_plain() {
+        let kept = bounded(&format!("a\nb{}", "ä".repeat(2000)));
+        assert!(kept.len() <= ERROR_BYTES && !kept.contains('\n'));
+    }
+}
