@@ -1,6 +1,10 @@
 //! A test's own nats-server.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use nix::sys::signal::Signal;
 use roadstead_embedded::{NatsServer, NatsSettings, Process, keep::Server};
@@ -23,6 +27,14 @@ pub struct Broker {
 impl Broker {
     /// Starts one; `config` is its configuration text beside address and store (users, limits).
     pub async fn start(config: &str) -> Self {
+        let mut broker = Self::prepare(config);
+        broker.resume().await;
+        broker
+    }
+
+    /// One that is down, but has its address and folder.
+    #[must_use]
+    pub fn prepare(config: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("roadstead-nats-").tempdir().unwrap();
         let settings = NatsSettings {
             program: programs::servers().nats_server,
@@ -31,9 +43,18 @@ impl Broker {
             config: config.to_owned(),
         };
         let server = NatsServer::prepare(&settings).unwrap_or_else(|error| panic!("{error}"));
-        let mut broker = Self { process: None, server, _folder: folder };
-        broker.resume().await;
-        broker
+        Self { process: None, server, _folder: folder }
+    }
+
+    /// Gives it another configuration text, which counts from its next start.
+    pub fn configure(&self, config: &str) {
+        self.server.configure(config).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The folder its streams are in.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.server.store()
     }
 
     /// The address for clients, the same over restarts.

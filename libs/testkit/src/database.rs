@@ -52,8 +52,8 @@ impl Database {
     }
 
     /// A new database, copied from the template called `template`. The first of the run to ask for that name makes
-    /// the template: `migrate` gets the owner's login to an empty database and fills it. It must leave no connection
-    /// open. Roles belong to the whole cluster, so it sets the passwords of roles only as all others of the run do.
+    /// the template: `migrate` gets the owner's login to an empty database and fills it. It gives every role the
+    /// password [`Run::role_password`].
     pub async fn from_template<F, M>(template: &str, migrate: F) -> Self
     where
         F: FnOnce(Login) -> M,

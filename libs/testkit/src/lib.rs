@@ -4,6 +4,8 @@
 //!   database on it, copied from a migrated template; [`sql::Session`]: a side session, to look and to lock.
 //! - [`broker::Broker`]: a test's own nats-server on a folder of its own, to restart, wipe or freeze at will.
 //! - [`proxy::Proxy`]: a TCP proxy that cuts, delays, loses replies, resets, drops or stops single broker messages.
+//! - [`Postgres`]: a test's own Postgres, for tests that stop it.
+//! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
@@ -19,16 +21,20 @@
 pub mod broker;
 pub mod database;
 pub mod eventually;
+pub mod postgres;
 pub mod programs;
 pub mod proxy;
 pub mod run;
 pub mod soak;
 pub mod sql;
+pub mod stack;
 pub mod victim;
 
 pub use broker::Broker;
 pub use database::{Database, Login};
 pub use eventually::eventually;
+pub use postgres::Postgres;
 pub use proxy::Proxy;
 pub use run::Run;
+pub use stack::Stack;
 pub use victim::Victim;

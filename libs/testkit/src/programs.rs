@@ -18,6 +18,22 @@ pub fn servers() -> Binaries {
         .unwrap_or_else(|error| panic!("{error}; ./dev gets what is missing"))
 }
 
+/// The environment variable that names the program under test.
+pub const PROGRAM_VARIABLE: &str = "ROADSTEAD_PROGRAM";
+
+/// The program under test: as the environment says, else the one beside this test in the target folder.
+///
+/// # Panics
+/// It has not been built.
+#[must_use]
+pub fn roadstead() -> PathBuf {
+    told(PROGRAM_VARIABLE).unwrap_or_else(|| {
+        let test = env::current_exe().expect("a test knows its own program");
+        let built = test.ancestors().skip(1).map(|folder| folder.join("roadstead")).find(|program| program.is_file());
+        built.unwrap_or_else(|| panic!("the program is not built: cargo build --workspace --bins, or ./dev test"))
+    })
+}
+
 /// The folder of the workspace.
 #[must_use]
 pub fn workspace() -> PathBuf {

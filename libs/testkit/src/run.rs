@@ -36,7 +36,7 @@ pub struct Run {
 struct Facts {
     postgres_port: u16,
     superuser_password: Password,
-    owner_password: Password,
+    role_password: Password,
 }
 
 /// A password that is written to the run's private file and shown nowhere else.
@@ -88,7 +88,14 @@ impl Run {
     /// How to log in as the owner of all test databases, the role that migrates.
     #[must_use]
     pub fn owner(&self, database: &str) -> Login {
-        self.login(database::OWNER, &self.facts.owner_password.0, database)
+        self.login(database::OWNER, &self.facts.role_password.0, database)
+    }
+
+    /// The password of every role that Roadstead logs in as: roles belong to the cluster, which all tests of the run
+    /// share, so they must agree.
+    #[must_use]
+    pub fn role_password(&self) -> &SecretString {
+        &self.facts.role_password.0
     }
 
     /// How to log in as some role of the cluster.
@@ -135,14 +142,14 @@ impl Started {
     }
 
     async fn write_down(&self) {
-        let owner_password = Password(uuid::Uuid::new_v4().simple().to_string().into());
+        let role_password = Password(uuid::Uuid::new_v4().simple().to_string().into());
         let facts = Facts {
             postgres_port: self.server.port(),
             superuser_password: Password(self.server.superuser_password().clone()),
-            owner_password,
+            role_password,
         };
         let run = Run { folder: self.folder.path().to_owned(), facts };
-        database::make_owner(&run.superuser("postgres"), &run.facts.owner_password.0).await;
+        database::make_owner(&run.superuser("postgres"), &run.facts.role_password.0).await;
         let file = self.folder.path().join(FACTS);
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use roadstead_testkit::{Broker, Database, eventually, sql::Session};
+use roadstead_testkit::{Broker, Database, Postgres, eventually, sql::Session};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     net::TcpStream,
@@ -102,4 +102,15 @@ async fn a_frozen_broker_answers_once_it_is_thawed() {
 async fn two_brokers_do_not_meet() {
     let (one, other) = (Broker::start("").await, Broker::start("").await);
     assert_ne!(one.url(), other.url());
+}
+
+#[tokio::test]
+async fn a_postgres_of_ones_own_survives_being_killed() {
+    let mut postgres = Postgres::start().await;
+    let mut owner = Session::open(&postgres.owner()).await;
+    owner.run("create table kept (value int)").await;
+    postgres.kill().await;
+    assert!(owner.try_run("select 1").await.is_err());
+    postgres.resume().await;
+    assert_eq!(Session::open(&postgres.superuser()).await.value("select count(*) from kept").await, "0");
 }

@@ -1,0 +1,38 @@
+//! The key files of a system under test.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::{program, role_password, run};
+use crate::Broker;
+
+/// Makes keys for a system around `broker`. The passwords for Postgres are replaced by the run's: its roles are shared
+/// by all systems of the run.
+pub(crate) async fn make(folder: &Path, broker: &Broker) {
+    let listen = format!("127.0.0.1:{}", broker.port());
+    let mut command = program(&["keys", "init", "--broker-listen", &listen]);
+    command.arg("--dir").arg(folder).arg("--broker-store").arg(broker.store());
+    run(command).await;
+    for reader in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        let file = reader.join("keys.json");
+        if file.exists() {
+            let mut keys: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+            share_passwords(&mut keys, role_password());
+            // Written in place, which keeps the file's mode.
+            fs::write(&file, serde_json::to_vec(&keys).unwrap()).unwrap();
+        }
+    }
+}
+
+fn share_passwords(keys: &mut Value, password: &str) {
+    for name in ["postgres_password", "owner_password"] {
+        if let Some(value) = keys.get_mut(name) {
+            *value = password.into();
+        }
+    }
+    let roles = keys.get_mut("role_passwords").and_then(Value::as_object_mut);
+    for value in roles.into_iter().flat_map(|roles| roles.values_mut()) {
+        *value = password.into();
+    }
+}
