@@ -44,7 +44,7 @@ impl Permissions {
     }
 
     fn edge(&mut self) {
-        self.publish(["roadstead.command.*", "roadstead.read.*", "roadstead.config.user.*"]);
+        self.publish(["roadstead.command.*", "roadstead.read.*", "roadstead.config.user.*", subject::CLOCK]);
         self.sees(&[Part::Stream(Stream::Commands)]);
         self.reads(&[Bucket::Sandboxes, Bucket::Rights]);
         self.follows([Bucket::Sandboxes.whole_feed(), Bucket::Rights.whole_feed()]);
@@ -57,7 +57,7 @@ impl Permissions {
         // The topology. Neither deleting nor emptying a stream is part of it.
         self.publish(["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.INFO.*"]);
         self.publish(["$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.*.*"]);
-        self.serves([subject::RENEW, "roadstead.admin.*"]);
+        self.serves([subject::RENEW, subject::CLOCK, "roadstead.admin.*"]);
     }
 
     fn config_snapshot(&mut self) {
@@ -74,7 +74,7 @@ impl Permissions {
     }
 
     fn supervisor_bridge(&mut self) {
-        self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW]);
+        self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW, subject::CLOCK]);
         self.sees(&[Part::Stream(Stream::Reports)]);
         self.reads(&[Bucket::Snapshots, Bucket::Sandboxes]);
         self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.feed("*.*")]);
@@ -116,9 +116,11 @@ impl Permissions {
             self.sees(&[Part::Stream(config.stream), Part::Consumer(*consumer)]);
             self.publish([
                 format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"),
-                // Second form: newer brokers may put domain and account before the stream.
-                format!("$JS.ACK.{stream}.{name}.>"),
-                format!("$JS.ACK.*.*.{stream}.{name}.>"),
+                // All tokens are counted: with an open end, one form could pass for another consumer's in the other form,
+                // and an ack can ask for the next message. Newer brokers may put domain and account before the stream.
+                format!("$JS.ACK.{stream}.{name}.*.*.*.*.*"),
+                format!("$JS.ACK.*.*.{stream}.{name}.*.*.*.*.*"),
+                format!("$JS.ACK.*.*.{stream}.{name}.*.*.*.*.*.*"),
             ]);
         }
     }

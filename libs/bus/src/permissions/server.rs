@@ -41,6 +41,8 @@ pub fn limits_and_users(auth: &Auth) -> String {
         r#"max_payload: 4MB
 # A client that does not read is cut off instead of buffered for.
 write_deadline: "5s"
+# Room for the snapshots of a fleet on their way to one bridge.
+max_pending: 256MB
 ping_interval: "10s"
 ping_max: 2
 "#,

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
 mod buckets;
+mod cluster;
 mod commands;
 mod connection;
 mod feeds;

@@ -5,13 +5,23 @@ use async_nats::jetstream;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use nkeys::KeyPair;
+use roadstead_bus::door::CommandClient;
+use roadstead_bus::feed::{KeyFollower, News};
 use roadstead_bus::permissions::{Auth, limits_and_users};
-use roadstead_bus::{Bus, ConnectSettings, topology};
+use roadstead_bus::pull::{self, Delivery};
+use roadstead_bus::service::{Endpoint, serve};
+use roadstead_bus::topology::{self, Part};
+use roadstead_bus::{Bus, ConnectSettings, bucket};
+use roadstead_proto::bucket::Bucket;
 use roadstead_proto::role::Role;
+use roadstead_proto::stream::{Consumer, Stream};
+use roadstead_proto::subject;
 use roadstead_testkit::{Broker, eventually};
 use secrecy::SecretString;
+use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::world::LONG;
+use crate::world::{LONG, Running};
 
 const ID: &str = "00000000-0000-0000-0000-000000000000";
 
@@ -57,6 +67,9 @@ fn attempts() -> Vec<Attempt> {
         (Publish, "$JS.ACK.CHANGES.config-snapshot-expansion.1.1.1.1.0", &[ConfigSnapshot]),
         (Publish, "$JS.ACK.DIRTY.config-snapshot-one.1.1.1.1.0", &[ConfigSnapshot]),
         (Publish, "$JS.ACK.DIRTY.config-snapshot-fleet.1.1.1.1.0", &[ConfigSnapshot]),
+        // One consumer's name where another's ack has numbers.
+        (Publish, "$JS.ACK.COMMANDS.admission-commands.CHANGES.watch-projection.1.1.1", &[Admission]),
+        (Publish, "$JS.ACK.COMMANDS.admission-commands.DIRTY.config-snapshot-one.1.1.1", &[Admission]),
         (Publish, "$JS.API.STREAM.MSG.GET.COMMANDS", NOBODY),
         (Publish, "$JS.API.STREAM.MSG.GET.REPORTS", NOBODY),
         (Publish, "$JS.API.DIRECT.GET.COMMANDS", NOBODY),
@@ -117,6 +130,8 @@ fn attempts() -> Vec<Attempt> {
         (Publish, "roadstead.config.sandbox.Bootstrap", &[SupervisorBridge]),
         (Publish, "roadstead.admin.MintSandboxToken", &[Operator]),
         (Publish, "roadstead.admission.renew", &[Admission, SupervisorBridge]),
+        (Publish, "roadstead.admission.clock", DOORS),
+        (Subscribe, "roadstead.admission.clock", &[Admission]),
         (Subscribe, "roadstead.read.GetSandbox", &[Watch]),
         (Subscribe, "roadstead.config.user.GetSandboxConfig", &[ConfigSnapshot]),
         (Subscribe, "roadstead.config.sandbox.Bootstrap", &[ConfigSnapshot]),
@@ -261,6 +276,94 @@ async fn each_role_can_do_what_it_needs() {
             attempt(&bus, *kind, subject).await;
             assert_eq!(bus.violations(), 0, "{role}: {kind:?} {subject}");
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_roles_can_work_together() {
+    let deployment = Deployment::new().await;
+    let admission = deployment.bus(Admission).await;
+    let (edge, watch, bridge) =
+        (deployment.bus(Edge).await, deployment.bus(Watch).await, deployment.bus(SupervisorBridge).await);
+    let (snapshot, operator) = (deployment.bus(ConfigSnapshot).await, deployment.bus(Operator).await);
+    topology::ensure(&admission, 1).await.unwrap();
+    let parts = [Part::Stream(Stream::Commands), Part::Bucket(Bucket::Sandboxes), Part::Bucket(Bucket::Rights)];
+    tokio::time::timeout(LONG, topology::wait(&edge, &parts)).await.unwrap();
+
+    // Commands and reports, with their answers.
+    let mut loops = Vec::new();
+    for consumer in [Consumer::Commands, Consumer::Reports] {
+        let bus = admission.clone();
+        loops.push(Running::start(move |stop| async move {
+            let handler = |delivery: Delivery| {
+                let bus = bus.clone();
+                async move {
+                    delivery.progress().await;
+                    bus.publish(delivery.reply().unwrap(), delivery.payload().clone()).await.unwrap();
+                    delivery.ack().await;
+                }
+            };
+            pull::run(&bus, consumer, 2, stop, handler).await.unwrap();
+        }));
+    }
+    let deadline = Instant::now() + LONG;
+    for (bus, subject) in [(&edge, "roadstead.command.CreateSandbox"), (&bridge, "roadstead.report.EndSession")] {
+        let client = CommandClient::new(bus, 8).await.unwrap();
+        let answer = client.call(subject, Uuid::now_v7(), "command".into(), deadline).await;
+        assert_eq!(answer.unwrap(), "command");
+    }
+
+    // Requests, with their answers.
+    let served: [(&Bus, &[&str]); 3] = [
+        (&watch, &["roadstead.read.GetSandbox"]),
+        (&snapshot, &["roadstead.config.user.GetSandboxConfig", "roadstead.config.sandbox.Bootstrap"]),
+        (&admission, &[subject::RENEW, subject::CLOCK, "roadstead.admin.MintSandboxToken"]),
+    ];
+    for (bus, subjects) in served {
+        let bus = bus.clone();
+        let endpoints =
+            subjects.iter().map(|&subject| Endpoint::new(subject, |request| async move { request })).collect();
+        loops.push(Running::start(move |stop| async move {
+            serve(&bus, bus.role().name(), endpoints, 4, stop).await.unwrap();
+        }));
+    }
+    let asked: [(&Bus, &[&str]); 4] = [
+        (&edge, &["roadstead.read.GetSandbox", "roadstead.config.user.GetSandboxConfig", subject::CLOCK]),
+        (&bridge, &["roadstead.config.sandbox.Bootstrap", subject::RENEW, subject::CLOCK]),
+        (&admission, &[subject::RENEW]),
+        (&operator, &["roadstead.admin.MintSandboxToken", "$SRV.PING"]),
+    ];
+    for (bus, subjects) in asked {
+        for &subject in subjects {
+            eventually(LONG, subject, || bus.request(subject, "?".into(), LONG)).await;
+        }
+    }
+
+    // Entries, read by those who follow them.
+    let followed = [
+        (&watch, Bucket::Sandboxes, &edge),
+        (&watch, Bucket::Rights, &edge),
+        (&snapshot, Bucket::Snapshots, &bridge),
+        (&watch, Bucket::Sandboxes, &bridge),
+    ];
+    for (writer, name, reader) in followed {
+        let key = if name == Bucket::Sandboxes { format!("{ID}.{ID}") } else { ID.to_owned() };
+        let mut follower = KeyFollower::follow(reader, name, &key).await.unwrap();
+        let (bucket, reading) = (bucket::Bucket::new(writer, name), bucket::Bucket::new(reader, name));
+        let before = bucket.read_from_leader(&key).await.unwrap().revision;
+        let revision = bucket.update(&key, "value".into(), before).await.unwrap();
+        let news = tokio::time::timeout(LONG, follower.next()).await.unwrap();
+        assert!(matches!(news, Some(News::Stored(stored)) if stored.revision == revision));
+        assert_eq!(reading.read_from_leader(&key).await.unwrap().revision, revision);
+        bucket.keys(0).await.unwrap();
+        bucket.purge(&key, revision).await.unwrap();
+    }
+
+    for running in loops {
+        running.stop().await;
+    }
+    for bus in [edge, admission, snapshot, watch, bridge, operator] {
+        assert_eq!(bus.violations(), 0, "{}", bus.role());
     }
 }
 

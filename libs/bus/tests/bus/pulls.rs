@@ -87,7 +87,7 @@ async fn a_message_that_comes_after_a_long_quiet_is_delivered_at_once() {
         let sent = Instant::now();
         publish(&edge, [n.to_string()]).await;
         lines(&log, n + 1).await;
-        assert!(sent.elapsed() < Duration::from_secs(1), "after {pause} ms: {:?}", sent.elapsed());
+        assert!(sent.elapsed() < Duration::from_secs(2), "after {pause} ms: {:?}", sent.elapsed());
     }
     worker.stop().await;
 }
@@ -315,7 +315,8 @@ async fn a_loop_that_is_stopped_finishes_what_it_took_and_leaves_the_rest_to_oth
     lines(&log, 13).await;
     release.cancel();
     first.stop().await;
-    let (begun, log) = (begun.lock().unwrap().clone(), lines(&log, 13).await);
+    let begun = begun.lock().unwrap().clone();
+    let log = lines(&log, 13).await;
     world.holds(Stream::Commands, 0).await;
     assert_eq!(begun.len() + log.len(), 21, "{begun:?} {log:?}");
     assert!(log.iter().all(|(_, attempt)| *attempt == 1), "nothing had to wait for the ack wait: {log:?}");
