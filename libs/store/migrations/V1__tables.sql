@@ -194,7 +194,7 @@ CREATE TABLE roadstead.outbox (
 CREATE SEQUENCE roadstead.snapshot_sequence CACHE 1;
 
 CREATE TABLE roadstead.epoch (
-    only  boolean PRIMARY KEY DEFAULT true CHECK (only),
+    sole  boolean PRIMARY KEY DEFAULT true CHECK (sole),
     value bigint NOT NULL CHECK (value > 0)
 );
 

@@ -22,13 +22,13 @@ const INSERT_REFUSAL: &str = "INSERT INTO command (id, method, caller, deadline,
 const READ: &str = "SELECT outcome, replayed, body FROM command WHERE id = $1";
 
 const SETTLE: &str = "WITH hit AS (
-        UPDATE command SET outcome = $2, replayed = $3, body = $4,
-            settled_at = CASE WHEN $2 = 0 THEN NULL ELSE clock_timestamp() END
+        UPDATE command SET outcome = $2::smallint, replayed = $3, body = $4,
+            settled_at = CASE WHEN $2::smallint = 0 THEN NULL ELSE clock_timestamp() END
         WHERE id = $1 AND outcome IS NULL RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'command') FROM hit";
 
 const FINISH: &str = "WITH hit AS (
-        UPDATE command SET outcome = $2, replayed = $3, body = $4, settled_at = clock_timestamp()
+        UPDATE command SET outcome = $2::smallint, replayed = $3, body = $4, settled_at = clock_timestamp()
         WHERE id = $1 AND outcome = 0 RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'started command') FROM hit";
 

@@ -30,13 +30,13 @@ const INSERT: &str = "INSERT INTO policy_revision
 
 /// Only open revisions are looked at, by an index that has no others.
 const SETTLE: &str = "WITH hit AS (
-        UPDATE policy_revision SET status = $3, load_error = $4,
-            loaded_at = CASE WHEN $3 = 2 THEN coalesce(loaded_at, date_trunc('milliseconds', clock_timestamp()))
+        UPDATE policy_revision SET status = $3::smallint, load_error = $4,
+            loaded_at = CASE WHEN $3::smallint = 2 THEN coalesce(loaded_at, date_trunc('milliseconds', clock_timestamp()))
                 ELSE loaded_at END
         WHERE scope = $1 AND version = $2 RETURNING 1
     ), superseded AS (
         UPDATE policy_revision SET status = 4
-        WHERE scope = $1 AND version < $2 AND status IN (1, 2) AND (status = 1 OR $3 = 2)
+        WHERE scope = $1 AND version < $2 AND status IN (1, 2) AND (status = 1 OR $3::smallint = 2)
     ) SELECT roadstead.must_hit(count(*), 'policy revision') FROM hit";
 
 /// Newest revision of the global policy.

@@ -24,7 +24,7 @@ const DELETE: &str = "WITH hit AS (DELETE FROM setting WHERE scope = $1 AND key 
 
 const SET_REVISION: &str = "WITH hit AS (
         INSERT INTO settings_revision AS r (scope, revision)
-        SELECT $1, $2 WHERE $2 = 1 OR EXISTS (SELECT FROM settings_revision WHERE scope = $1)
+        SELECT $1::uuid, $2::bigint WHERE $2::bigint = 1 OR EXISTS (SELECT FROM settings_revision WHERE scope = $1)
         ON CONFLICT (scope) DO UPDATE SET revision = excluded.revision WHERE r.revision = excluded.revision - 1
         RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'settings revision') FROM hit";
