@@ -13,3 +13,6 @@ pub use database::DatabaseSettings;
 pub use keys::KeysSettings;
 pub use log::{LogFormat, LogLevel, LogSettings};
 pub use network::AddressError;
+
+#[cfg(test)]
+mod tests;

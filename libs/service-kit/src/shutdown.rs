@@ -68,3 +68,29 @@ impl Shutdown {
         self.cut.cancelled().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{Signal, raise};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_asks_and_the_second_cuts() {
+        let shutdown = Shutdown::on_signals().unwrap();
+        raise(Signal::SIGTERM).unwrap();
+        shutdown.requested().await;
+        assert!(!shutdown.cut.is_cancelled());
+        raise(Signal::SIGINT).unwrap();
+        shutdown.cut().await;
+    }
+
+    #[tokio::test]
+    async fn to_cut_is_also_to_ask() {
+        let shutdown = Shutdown::new();
+        assert!(!shutdown.is_requested());
+        shutdown.cut_now();
+        shutdown.requested().await;
+        assert!(shutdown.is_requested());
+    }
+}

@@ -9,7 +9,6 @@ use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{ExporterBuildError, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -60,7 +59,6 @@ impl Telemetry {
             // The exporter's own calls make spans too; they would never end.
             layer.with_filter(Targets::new().with_target(OURS, LevelFilter::INFO))
         });
-        opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
         let log = format(*log_format).with_filter(targets((*log_level).into()));
         Registry::default().with(tracer).with(log).try_init()?;
         Ok(Self { traces })

@@ -7,7 +7,8 @@ use super::network::{Address, AddressError};
 /// How to reach the database.
 #[derive(Args, Clone, Debug)]
 pub struct DatabaseSettings {
-    /// Address of Postgres, postgresql://HOST:PORT/DATABASE. User and password are the role's own, from the key file
+    /// Address of Postgres: postgresql://HOST:PORT/DATABASE, with ?sslmode=require for TLS. User and password are the
+    /// role's own, from the key file
     #[arg(
         long,
         env = "ROADSTEAD_DATABASE_URL",
@@ -31,8 +32,11 @@ impl DatabaseSettings {
     /// # Errors
     /// If it holds a password, or would be spoken to in plaintext over a network.
     pub fn url(&self) -> Result<&str, AddressError> {
+        let url = self.database_url.as_str();
+        // With `require` the client speaks TLS or not at all; said once, so that nothing takes it back.
+        let encrypted = url.contains("sslmode=require") && url.matches("sslmode").count() == 1;
         let allow = ("--database-plaintext", self.database_plaintext);
-        Address { flag: "--database-url", url: &self.database_url, encrypted: false, allow }.permitted()
+        Address { flag: "--database-url", url, encrypted, allow }.permitted()
     }
 
     /// Most connections at a time.
