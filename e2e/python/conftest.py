@@ -1,0 +1,149 @@
+"""A running Roadstead for the tests of this folder, and clients of it.
+
+ROADSTEAD_ENDPOINT (host:port or a URL) names one that runs already; without it one is started from the program that
+ROADSTEAD_PROGRAM names, and stopped at the end. Tests that need a supervisor are skipped against a foreign one.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import grpc
+import pytest
+from openshell import SandboxClient, WorkspaceClient
+from openshell._proto import datamodel_pb2, openshell_pb2_grpc
+
+START_SECONDS = 90
+STOP_SECONDS = 60
+
+
+class Deployment:
+    """All of Roadstead in one process, data in a folder that goes with it."""
+
+    def __init__(self, program: pathlib.Path, folder: pathlib.Path) -> None:
+        self.program = program
+        self.folder = folder
+        self.log = folder / "all.log"
+        with self.log.open("wb") as log:
+            command = [program, "all", "--data", folder / "data", "--free-ports", "--not-durable"]
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.facts = self._wait_until_ready()
+
+    def _wait_until_ready(self) -> dict:
+        run_file = self.folder / "data" / "run.json"
+        deadline = time.monotonic() + START_SECONDS
+        while not run_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                pytest.exit(f"roadstead did not become ready:\n{self.log.read_text()[-5000:]}", returncode=1)
+            time.sleep(0.05)
+        return json.loads(run_file.read_text())
+
+    def door(self, role: str) -> str:
+        return next(replica["listen"] for replica in self.facts["replicas"] if replica["role"] == role)
+
+    def run(self, *arguments: str) -> str:
+        """One of the operator's commands."""
+        environment = {
+            **os.environ,
+            "ROADSTEAD_ENDPOINT": f"http://{self.door('edge')}",
+            "ROADSTEAD_NATS_URL": self.facts["nats_url"],
+            "ROADSTEAD_OPERATOR_KEYS": str(self.folder / "data/keys/operator/keys.json"),
+        }
+        return subprocess.run([self.program, *arguments], env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        assert self.process.returncode == 0, self.log.read_text()[-5000:]
+
+
+@pytest.fixture(scope="session")
+def deployment() -> Iterator[Deployment | None]:
+    if os.environ.get("ROADSTEAD_ENDPOINT"):
+        yield None
+        return
+    program = os.environ.get("ROADSTEAD_PROGRAM")
+    if not program:
+        pytest.exit("set ROADSTEAD_ENDPOINT or ROADSTEAD_PROGRAM; `./dev test` does", returncode=1)
+    with tempfile.TemporaryDirectory(prefix="roadstead-python-") as name:
+        folder = pathlib.Path(name)
+        # Postgres may run as another user and has to reach its own folder in there.
+        folder.chmod(0o711)
+        running = Deployment(pathlib.Path(program), folder)
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+@pytest.fixture(scope="session")
+def endpoint(deployment: Deployment | None) -> str:
+    told = os.environ.get("ROADSTEAD_ENDPOINT", "").removeprefix("http://")
+    return told or deployment.door("edge")
+
+
+@pytest.fixture
+def client(endpoint: str) -> Iterator[SandboxClient]:
+    with SandboxClient(endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def workspaces(client: SandboxClient) -> WorkspaceClient:
+    return WorkspaceClient.from_sandbox_client(client)
+
+
+@pytest.fixture
+def stub(endpoint: str) -> Iterator[openshell_pb2_grpc.OpenShellStub]:
+    """The calls the SDK has no method for, and the metadata it does not show."""
+    with grpc.insecure_channel(endpoint) as channel:
+        yield openshell_pb2_grpc.OpenShellStub(channel)
+
+
+@pytest.fixture
+def new_name() -> Callable[[str], str]:
+    """Names that no other test has: at most 19 bytes, as the API wants them."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def workspace(workspaces: WorkspaceClient, new_name: Callable[[str], str]) -> str:
+    """A workspace of the test's own."""
+    return workspaces.create(new_name("ws")).name
+
+
+@pytest.fixture
+def scope(workspace: str) -> datamodel_pb2.WorkspaceSelector:
+    return datamodel_pb2.WorkspaceSelector(workspace=workspace)
+
+
+@pytest.fixture
+def supervise(deployment: Deployment | None, workspace: str, tmp_path: pathlib.Path) -> Iterator[Callable[[str], None]]:
+    """Starts a supervisor for a sandbox of the test's workspace."""
+    if deployment is None:
+        pytest.skip("needs a deployment of its own")
+    started: list[subprocess.Popen] = []
+
+    def start(sandbox: str) -> None:
+        token = tmp_path / f"{sandbox}.token"
+        deployment.run("sandbox", "--workspace", workspace, "token", sandbox, "--to", str(token))
+        command = [deployment.program, "supervisor", "--workspace", workspace, "--sandbox", sandbox]
+        command += ["--token-file", token, "--dir", tmp_path / sandbox, "--bridge", f"http://{deployment.door('supervisor-bridge')}"]
+        started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
+
+    yield start
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.wait(STOP_SECONDS)
