@@ -3,6 +3,7 @@
 
 pub mod auth;
 mod call;
+pub mod clock;
 pub mod commands;
 pub mod deadline;
 pub mod drain;

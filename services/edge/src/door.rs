@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use roadstead_bus::Bus;
 use roadstead_door::auth::Principal;
+use roadstead_door::clock::Compared;
 use roadstead_door::commands::{Command, Commands};
 use roadstead_door::status::unavailable;
 use roadstead_door::{Call, Door, Health, Reply, drain, frame};
@@ -18,7 +19,6 @@ use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::clock::Compared;
 use crate::route::{self, Route};
 use crate::watch::Watches;
 use crate::{local, read, shape};

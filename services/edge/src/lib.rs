@@ -1,6 +1,5 @@
 //! The role `edge`: the clients' door.
 
-mod clock;
 mod config;
 mod door;
 mod local;
@@ -20,7 +19,7 @@ use roadstead_door::auth::{Chain, LocalDev, SandboxTokens, StaticTokens, StaticT
 use roadstead_door::commands::Commands;
 use roadstead_door::listener::{self, Listener};
 use roadstead_door::metrics::Metrics;
-use roadstead_door::{Front, Limits, others, tls};
+use roadstead_door::{Front, Limits, clock, others, tls};
 use roadstead_proto::method::{Method, RuleError};
 use roadstead_proto::role::Role;
 use roadstead_proto::sealing::DoorSeal;

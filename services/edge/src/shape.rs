@@ -19,7 +19,7 @@ use scope::Selected;
 /// # Errors
 ///
 /// `INVALID_ARGUMENT`, with the field at fault.
-pub(crate) fn check(method: Method, request: &Bytes) -> Result<(), Status> {
+pub(crate) fn check(method: Method, request: &Bytes) -> Result<(), tonic::Status> {
     let Some(shape) = SHAPES.get(&method) else { return Ok(()) };
     let message = DynamicMessage::decode(shape.message.clone(), request.clone())
         .map_err(|_| Status::new(Code::InvalidArgument, "the request is not a message of its type"))?;

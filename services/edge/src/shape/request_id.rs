@@ -3,7 +3,7 @@
 use roadstead_service_kit::status::Status;
 
 /// Accepts the empty string (no id) or a hyphenated UUID that is not nil, in any case.
-pub(super) fn check(id: &str) -> Result<(), Status> {
+pub(super) fn check(id: &str) -> Result<(), tonic::Status> {
     if id.is_empty() {
         return Ok(());
     }
@@ -12,7 +12,7 @@ pub(super) fn check(id: &str) -> Result<(), Status> {
         _ => byte.is_ascii_hexdigit(),
     });
     if id.len() != 36 || !hyphenated || id.bytes().all(|byte| matches!(byte, b'0' | b'-')) {
-        return Err(Status::invalid("request_id", "must be a hyphenated UUID that is not nil"));
+        return Err(Status::invalid("request_id", "must be a hyphenated UUID that is not nil").into());
     }
     Ok(())
 }

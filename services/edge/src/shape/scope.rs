@@ -45,7 +45,7 @@ const fn scopes(method: Method) -> Scopes {
 }
 
 /// Whether a method may be called with that selection.
-pub(super) fn check(method: Method, selected: Selected, global: bool) -> Result<(), Status> {
+pub(super) fn check(method: Method, selected: Selected, global: bool) -> Result<(), tonic::Status> {
     let scopes = scopes(method);
     let fault = match selected {
         _ if scopes == Scopes::OneOrGlobal && global => match selected {
@@ -57,9 +57,9 @@ pub(super) fn check(method: Method, selected: Selected, global: bool) -> Result<
         Selected::All if scopes == Scopes::OneOrAll => return Ok(()),
         Selected::Nothing => "is required",
         Selected::All => "must name one workspace",
-        Selected::NoName => return Err(Status::invalid("workspace_scope.workspace", "must not be empty")),
+        Selected::NoName => return Err(Status::invalid("workspace_scope.workspace", "must not be empty").into()),
     };
-    Err(Status::invalid(FIELD, fault))
+    Err(Status::invalid(FIELD, fault).into())
 }
 
 #[cfg(test)]

@@ -23,11 +23,16 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The newest comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compared {
+pub enum Compared {
     /// None could be made: nobody answers, or nothing that can be read.
     NoAnswer,
     /// The clocks are at most this far apart, and the answer took that long.
-    Within { off: Duration, took: Duration },
+    Within {
+        /// Zero if they agree as far as can be told.
+        off: Duration,
+        /// How long the answer took.
+        took: Duration,
+    },
 }
 
 impl Compared {
@@ -48,7 +53,8 @@ impl Compared {
     }
 
     /// As `/readyz` shows it: the answer came from the database, by way of broker and admission.
-    pub(crate) fn as_check(self) -> Value {
+    #[must_use]
+    pub fn as_check(self) -> Value {
         match self {
             Self::NoAnswer => json!({"status": "error", "error": "no answer"}),
             Self::Within { took, .. } => json!({"status": "ok", "latency_ms": took.as_millis() as u64}),
@@ -56,8 +62,8 @@ impl Compared {
     }
 }
 
-/// Compares the clocks until it is told to stop.
-pub(crate) async fn run(bus: Bus, readiness: Readiness, newest: watch::Sender<Compared>, stop: CancellationToken) {
+/// Compares the clocks until it is told to stop. The door is not ready before they agreed once, nor while they do not.
+pub async fn run(bus: Bus, readiness: Readiness, newest: watch::Sender<Compared>, stop: CancellationToken) {
     let mut agreed_once = Some(readiness.latch("clock"));
     let mut agrees = readiness.condition("clock agrees with the database's");
     loop {

@@ -1,0 +1,253 @@
+//! The port of a door, from outside: a real client on a real connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use prometheus_client::registry::Registry;
+use prost::Message as _;
+use roadstead_door::auth::{Chain, LocalDev};
+use roadstead_door::listener::{Listener, Settings};
+use roadstead_door::metrics::Metrics;
+use roadstead_door::{Call, Door, Front, Health, Limits, Reply, drain, frame, others};
+use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
+use roadstead_proto::api::v1::{
+    CreateSandboxRequest, GetSandboxRequest, GetWorkspaceRequest, HealthRequest, HealthResponse, ListSandboxesRequest,
+    SandboxResponse, WatchSandboxRequest,
+};
+use roadstead_proto::method::Method;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Answers a few methods, each in its own way.
+struct TestDoor {
+    drain: CancellationToken,
+}
+
+impl Door for TestDoor {
+    async fn unary(&self, call: Call, request: Bytes) -> Result<Reply, Status> {
+        match call.method {
+            Method::Health => Ok(Reply::new(HealthResponse { version: "test".to_owned(), status: 1 }.encode_to_vec())),
+            // Sends back what it got, field by field the same bytes.
+            Method::CreateSandbox => Ok(Reply::new(request)),
+            Method::GetSandbox => {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                Ok(Reply::new(SandboxResponse::default().encode_to_vec()))
+            }
+            Method::GetWorkspace => panic!("a fault in the test's door"),
+            _ => std::future::pending().await,
+        }
+    }
+
+    async fn stream(
+        &self,
+        _: Call,
+        request: http::Request<tonic::body::Body>,
+    ) -> Result<http::Response<tonic::body::Body>, Status> {
+        frame::read_message(request.into_body(), 1024).await?;
+        Ok(drain::until(frame::stream_response(stream::pending()), self.drain.clone(), None))
+    }
+
+    fn health(&self) -> Health {
+        Health { ready: true, checks: serde_json::Map::new() }
+    }
+}
+
+struct Port {
+    address: SocketAddr,
+    drain: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl Port {
+    async fn open(drain_time: Duration) -> Self {
+        let settings = Settings { drain: drain_time, ..Settings::at(([127, 0, 0, 1], 0).into()) };
+        let listener = Listener::bind(settings).await.unwrap();
+        let (address, drain) = (listener.address(), CancellationToken::new());
+        let metrics = Metrics::register(&mut Registry::default());
+        let (_, others) = others::services().unwrap();
+        let door = TestDoor { drain: drain.clone() };
+        let chain = Chain::new().then(LocalDev);
+        let front = Front::new(door, chain, Limits::default(), metrics, others, drain.clone(), "test");
+        let serving = tokio::spawn(listener.serve(front, drain.clone()));
+        Self { address, drain, serving }
+    }
+
+    async fn client(&self) -> OpenShellClient<Channel> {
+        let channel = Channel::from_shared(format!("http://{}", self.address)).unwrap().connect().await.unwrap();
+        OpenShellClient::new(channel)
+    }
+
+    /// Stops, and says how long that took.
+    async fn stop(self) -> Duration {
+        let began = Instant::now();
+        self.drain.cancel();
+        timeout(SOON, self.serving).await.expect("the port must close").unwrap();
+        began.elapsed()
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: door\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn one_port_speaks_grpc_and_plain_http() {
+    let port = Port::open(SOON).await;
+    let answer = port.client().await.health(HealthRequest {}).await.unwrap();
+    assert!(answer.metadata().get("x-request-id").is_some());
+    assert_eq!(answer.into_inner().version, "test");
+
+    let page = get(port.address, "/healthz").await;
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("x-request-id"), "{page}");
+    assert!(get(port.address, "/readyz").await.contains("\"version\":\"test\""));
+    assert!(get(port.address, "/nothing").await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn a_request_reaches_the_door_byte_for_byte_unknown_fields_included() {
+    let port = Port::open(SOON).await;
+    let channel = Channel::from_shared(format!("http://{}", port.address)).unwrap().connect().await.unwrap();
+    let mut message = CreateSandboxRequest { name: "s".to_owned(), ..Default::default() }.encode_to_vec();
+    message.extend([0xf8, 0x3f, 1]);
+    let sent = [&[0, 0, 0, 0, u8::try_from(message.len()).unwrap()][..], &message].concat();
+
+    use tower::{Service as _, ServiceExt as _};
+    let request = http::Request::post(format!("http://{}/openshell.v1.OpenShell/CreateSandbox", port.address))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::new(http_body_util::Full::new(Bytes::from(sent.clone()))))
+        .unwrap();
+    let mut channel = channel;
+    let response = channel.ready().await.unwrap().call(request).await.unwrap();
+    let received = http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
+    assert_eq!(received.trailers().unwrap()["grpc-status"], "0");
+    assert_eq!(received.to_bytes(), sent);
+}
+
+#[tokio::test]
+async fn the_clients_request_id_is_repeated_also_on_refusals() {
+    let port = Port::open(SOON).await;
+    let mut request = Request::new(GetWorkspaceRequest::default());
+    request.metadata_mut().insert("x-request-id", "mine".parse().unwrap());
+    let refused = port.client().await.get_workspace(request).await.unwrap_err();
+    assert_eq!(refused.metadata().get("x-request-id").unwrap(), "mine");
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_is_refused_and_the_connection_lives_on() {
+    let port = Port::open(SOON).await;
+    let mut client = port.client().await;
+    let name = "x".repeat(1024 * 1024);
+    let refused = client.create_sandbox(CreateSandboxRequest { name, ..Default::default() }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.message().contains("the limit is 1048576"), "{}", refused.message());
+    client.health(HealthRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_is_told_as_an_internal_error_and_nothing_of_it() {
+    let port = Port::open(SOON).await;
+    let mut client = port.client().await;
+    let failed = client.get_workspace(GetWorkspaceRequest::default()).await.unwrap_err();
+    assert_eq!((failed.code(), failed.message()), (Code::Internal, "an internal error"));
+    client.health(HealthRequest {}).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_ends_soon_after_the_deadline_its_client_set() {
+    let port = Port::open(SOON).await;
+    // By hand, for a client that does not end the call by itself.
+    let mut stream = TcpStream::connect(port.address).await.unwrap();
+    let request = "POST /openshell.v1.OpenShell/ListSandboxes HTTP/1.1\r\nHost: door\r\ngrpc-timeout: 50m\r\n\
+                   content-type: application/grpc\r\ncontent-length: 5\r\n\r\n\0\0\0\0\0";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(SOON, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.contains("grpc-status: 4"), "{answer}");
+}
+
+#[tokio::test]
+async fn methods_that_do_not_exist_are_not_implemented() {
+    let port = Port::open(SOON).await;
+    let mut client = tonic::client::Grpc::new(
+        Channel::from_shared(format!("http://{}", port.address)).unwrap().connect().await.unwrap(),
+    );
+    for path in ["/openshell.v1.OpenShell/Nothing", "/other.Service/Method"] {
+        client.ready().await.unwrap();
+        let codec = tonic_prost::ProstCodec::<HealthRequest, HealthResponse>::default();
+        let refused = client.unary(Request::new(HealthRequest {}), path.parse().unwrap(), codec).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unimplemented, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn health_and_reflection_are_open() {
+    use tonic_health::pb::health_client::HealthClient;
+    use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+    use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+    use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+    let port = Port::open(SOON).await;
+    let channel = Channel::from_shared(format!("http://{}", port.address)).unwrap().connect().await.unwrap();
+    HealthClient::new(channel.clone()).check(tonic_health::pb::HealthCheckRequest::default()).await.unwrap();
+
+    let ask = tonic_reflection::pb::v1::ServerReflectionRequest {
+        message_request: Some(MessageRequest::ListServices(String::new())),
+        ..Default::default()
+    };
+    let mut answers =
+        ServerReflectionClient::new(channel).server_reflection_info(stream::iter([ask])).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    let Some(MessageResponse::ListServicesResponse(services)) = answer.message_response else { panic!("a list") };
+    assert!(services.service.iter().any(|service| service.name == "openshell.v1.OpenShell"));
+}
+
+#[tokio::test]
+async fn a_stop_lets_calls_finish_ends_streams_and_ignores_the_silent() {
+    let port = Port::open(SOON).await;
+    let _silent = TcpStream::connect(port.address).await.unwrap();
+    let mut half_a_preface = TcpStream::connect(port.address).await.unwrap();
+    half_a_preface.write_all(b"PRI * HT").await.unwrap();
+
+    let mut client = port.client().await;
+    let mut watch = client.watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
+    let calling = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.get_sandbox(GetSandboxRequest::default()).await.map(Response::into_inner) }
+    });
+    // The call is open once a later one on the same connection was answered.
+    client.health(HealthRequest {}).await.unwrap();
+
+    let address = port.address;
+    let stopping = tokio::spawn(port.stop());
+    assert_eq!(timeout(SOON, watch.message()).await.unwrap().unwrap_err().code(), Code::Unavailable);
+    assert_eq!(calling.await.unwrap().unwrap(), SandboxResponse::default());
+    stopping.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn what_does_not_end_is_cut_when_the_time_is_over() {
+    let port = Port::open(Duration::from_millis(200)).await;
+    let mut client = port.client().await;
+    let calling = tokio::spawn({
+        let mut client = client.clone();
+        async move { client.list_sandboxes(ListSandboxesRequest::default()).await }
+    });
+    client.health(HealthRequest {}).await.unwrap();
+    assert!(port.stop().await < Duration::from_secs(5));
+    assert!(calling.await.unwrap().is_err());
+}
