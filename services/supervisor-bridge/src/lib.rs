@@ -1,4 +1,216 @@
-//! The supervisors' door: sessions, push, answers, reports. Serves only methods a sandbox may call.
+//! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
+//!
+//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`over`] when the projection
+//! says that it is over. Around them: [`open`] begins a session, [`session`] has it, [`outbox`] is what the transport
+//! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
+mod bootstrap;
+mod bridge;
+mod config;
+pub mod end;
+mod entrance;
+pub mod entry;
+mod metrics;
+mod open;
+mod outbox;
+pub mod over;
+mod own;
+mod read;
+mod renew;
 pub mod report;
+mod reporter;
+mod route;
+mod session;
+mod sessions;
 pub mod slots;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use roadstead_bus::bucket::Bucket;
+use roadstead_bus::door::CommandClient;
+use roadstead_bus::topology::{self, Part};
+use roadstead_bus::{Bus, ConnectSettings};
+use roadstead_door::auth::{Chain, SandboxTokens};
+use roadstead_door::commands::Commands;
+use roadstead_door::listener::{Listener, Settings};
+use roadstead_door::{Front, Limits, others, share, tls};
+use roadstead_proto::bucket::Bucket as Name;
+use roadstead_proto::role::Role;
+use roadstead_proto::stream::Stream;
+use roadstead_service_kit::service::Service;
+use roadstead_service_kit::shutdown::Shutdown;
+use roadstead_service_kit::tasks::Phase;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::Uuid;
+
+pub use config::{Config, Times};
+
+use bridge::Bridge;
+use end::End;
+use entrance::Entrance;
+use sessions::Sessions;
+
+const ROLE: Role = Role::SupervisorBridge;
+/// Commands on their way, of all sessions together.
+const COMMANDS: usize = 32_768;
+/// Entries that are read again at the same time.
+const READS: usize = 32;
+/// How often it is measured how far supervisors are behind.
+const MEASURE: Duration = Duration::from_secs(5);
+/// The sessions of a process that stops end within this time, but always within half of what it has.
+const SPREAD: Duration = Duration::from_secs(3);
+const PARTS: [Part; 3] = [Part::Stream(Stream::Reports), Part::Bucket(Name::Snapshots), Part::Bucket(Name::Sandboxes)];
+
+/// Runs the role until shutdown is requested.
+///
+/// # Errors
+/// If it cannot start, or an essential task ends early.
+pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+    let times = config.times();
+    let Config { broker, keys, admin, listen, tls_cert, tls_key, max_sessions, opening_sessions, .. } = config;
+    let keys = keys.load(ROLE)?;
+    let id = Uuid::new_v4();
+    let service = Service::start(ROLE, &admin).await?;
+    let latches = ["broker", "topology", "renewal"].map(|name| service.readiness.latch(name));
+    let tls = tls_cert.zip(tls_key).map(|(certificate, key)| tls::Files { certificate, key });
+    let drain_deadline = service.drain_deadline();
+    let settings = Settings { tls, drain: drain_deadline, ..Settings::at(listen) };
+    let settings = Settings { connections: settings.connections.max(max_sessions as usize + 1024), ..settings };
+    let listener = Listener::bind(settings).await?;
+    tracing::info!(address = %listener.address(), "listening for supervisors");
+
+    let bus = Bus::connect(ConnectSettings {
+        url: broker.url()?.to_owned(),
+        name: format!("roadstead {ROLE} {id}"),
+        role: ROLE,
+        nkey_seed: Some(keys.broker_seed().clone()),
+        ca: broker.ca().map(Into::into),
+    })
+    .await?;
+    let [connected, topology_there, renewed] = latches;
+    // Ends early only if the process is told to stop while the broker is away.
+    let Some(client) = until(&shutdown, CommandClient::new(&bus, COMMANDS)).await else { return Ok(()) };
+    let client = client?;
+    connected.release();
+    let drain = service.tasks.stop_token(Phase::Serving).clone();
+    let bridge = Arc::new(Bridge {
+        id,
+        commands: Commands::new(client, keys.door_seal()?, share::DEFAULT),
+        tokens: keys.token_verifier()?,
+        keys: Arc::new(keys.snapshots()?),
+        snapshots: Bucket::new(&bus, Name::Snapshots),
+        sandboxes: Bucket::new(&bus, Name::Sandboxes),
+        sessions: Arc::new(Sessions::default()),
+        metrics: service.metrics.register(metrics::Metrics::register),
+        times,
+        places: Arc::new(Semaphore::new(max_sessions as usize)),
+        opening: Arc::new(Semaphore::new(opening_sessions.into())),
+        reads: Semaphore::new(READS),
+        alive: watch::Sender::new(false),
+        tasks: TaskTracker::new(),
+        drain: drain.clone(),
+        bus,
+    });
+
+    let (reporter, other_services) = others::services()?;
+    let entrance = Entrance { bridge: Arc::clone(&bridge), readiness: service.readiness.clone() };
+    let front = Front::new(
+        entrance,
+        Chain::new().then(SandboxTokens::new(keys.token_verifier()?)),
+        Limits::default(),
+        service.metrics.register(roadstead_door::metrics::Metrics::register),
+        other_services,
+        drain,
+        env!("CARGO_PKG_VERSION"),
+    );
+    let tasks = &service.tasks;
+    tasks.essential(Phase::Serving, "supervisors", |stop| {
+        let bridge = Arc::clone(&bridge);
+        async move {
+            serve(listener, front, bridge, drain_deadline, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.optional(Phase::Background, "topology check", |stop| {
+        let bus = bridge.bus.clone();
+        async move {
+            if stop.run_until_cancelled(topology::wait(&bus, &PARTS)).await.is_some() {
+                topology_there.release();
+            }
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "renewals", |stop| {
+        let agrees = service.readiness.condition("clock agrees with the database's");
+        let bridge = Arc::clone(&bridge);
+        async move {
+            renew::run(bridge, renewed, agrees, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "measure", |stop| {
+        let bridge = Arc::clone(&bridge);
+        async move {
+            measure(bridge, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.optional(Phase::Background, "grpc health", |stop| {
+        let readiness = service.readiness.clone();
+        async move {
+            if stop.run_until_cancelled(readiness.ready()).await.is_some() {
+                reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
+                reporter.set_service_status(others::API, tonic_health::ServingStatus::Serving).await;
+            }
+            Ok::<_, Infallible>(())
+        }
+    });
+    Ok(service.run(&shutdown).await?)
+}
+
+/// Serves until told to stop; then no session begins, those that are open are asked to go elsewhere, and what they owe
+/// is reported.
+async fn serve(
+    listener: Listener,
+    front: Front<Entrance>,
+    bridge: Arc<Bridge>,
+    drain_deadline: Duration,
+    stop: CancellationToken,
+) {
+    let closing = async {
+        stop.cancelled().await;
+        let deadline = Instant::now() + drain_deadline;
+        bridge.sessions.close_all(End::Draining, SPREAD.min(drain_deadline / 2));
+        bridge.tasks.close();
+        let settled = async {
+            bridge.tasks.wait().await;
+            bridge.commands.settled().await;
+        };
+        if tokio::time::timeout_at(deadline.into(), settled).await.is_err() {
+            // Whoever judges this process gone ends them.
+            tracing::warn!(sessions = bridge.tasks.len(), "the time to drain is over; some ends are not reported");
+        }
+    };
+    tokio::join!(listener.serve(front, stop.clone()), closing);
+}
+
+async fn measure(bridge: Arc<Bridge>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(MEASURE)).await.is_some() {
+        let unanswered = bridge.sessions.unanswered(Instant::now());
+        let metrics = &bridge.metrics;
+        metrics.unanswered_sessions.set(i64::try_from(unanswered.sessions).unwrap_or(i64::MAX));
+        metrics.unanswered_seconds.set(i64::try_from(unanswered.oldest.as_secs()).unwrap_or(i64::MAX));
+    }
+}
+
+/// What the future comes to, unless shutdown is requested before.
+async fn until<T>(shutdown: &Shutdown, future: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        value = future => Some(value),
+        () = shutdown.requested() => None,
+    }
+}

@@ -45,13 +45,19 @@ pub enum Step {
     Finished,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct End {
+    reason: &'static str,
+    not_before: Instant,
+}
+
 /// What a session owes admission.
 #[derive(Debug, Default)]
 pub struct Reports {
     registration: Registration,
     /// The newest result that admission has not answered.
     result: Option<SessionResult>,
-    end: Option<&'static str>,
+    end: Option<End>,
     /// Number of the result that is on its way, or the end.
     flight: Option<Flight>,
     failures: u32,
@@ -92,9 +98,10 @@ impl Reports {
         }
     }
 
-    /// The session has ended. The first reason stays.
-    pub fn end(&mut self, reason: &'static str) {
-        self.end.get_or_insert(reason);
+    /// The session has ended; the first reason stays. A supervisor that was asked to connect again is given until
+    /// `not_before` to do so: its next session then takes the place of this one, and the end is no news.
+    pub fn end(&mut self, reason: &'static str, not_before: Instant) {
+        self.end.get_or_insert(End { reason, not_before });
     }
 
     /// The next step.
@@ -116,9 +123,10 @@ impl Reports {
                 self.flight = Some(Flight::Result { number: result.number });
                 Step::Send(Report::Result(result.clone()))
             }
-            (None, Some(reason)) => {
+            (None, Some(end)) if now < end.not_before => Step::Wait(Some(end.not_before)),
+            (None, Some(end)) => {
                 self.flight = Some(Flight::End);
-                Step::Send(Report::End { reason })
+                Step::Send(Report::End { reason: end.reason })
             }
             (None, None) => Step::Wait(None),
         }
@@ -181,7 +189,7 @@ mod tests {
         let now = Instant::now();
         let mut reports = Reports::default();
         reports.result(result(1));
-        reports.end("gone");
+        reports.end("gone", Instant::now());
         assert_eq!(reports.step(now), Step::Wait(None));
         reports.registration_settled();
         assert_eq!(sent_number(reports.step(now)), 1);
@@ -190,7 +198,7 @@ mod tests {
     #[test]
     fn a_refused_registration_leaves_nothing_to_report() {
         let mut reports = Reports::default();
-        reports.end("gone");
+        reports.end("gone", Instant::now());
         reports.registration_refused();
         assert_eq!(reports.step(Instant::now()), Step::Finished);
     }
@@ -233,12 +241,14 @@ mod tests {
         let now = Instant::now();
         let mut reports = registered();
         reports.result(result(1));
-        reports.end("first");
-        reports.end("second");
+        reports.end("first", now + Duration::from_secs(2));
+        reports.end("second", now);
         reports.result(result(2));
         assert_eq!(sent_number(reports.step(now)), 1);
         reports.told(Told::Refused, now, 0.0);
-        assert_eq!(reports.step(now), Step::Send(Report::End { reason: "first" }));
+        let until = now + Duration::from_secs(2);
+        assert_eq!(reports.step(now), Step::Wait(Some(until)));
+        assert_eq!(reports.step(until), Step::Send(Report::End { reason: "first" }));
         reports.told(Told::Recorded, now, 0.0);
         assert_eq!(reports.step(now), Step::Finished);
     }
@@ -250,7 +260,7 @@ mod tests {
         reports.result(result(1));
         reports.step(now);
         assert!(reports.told(Told::NotTheSession, now, 0.0));
-        reports.end("superseded");
+        reports.end("superseded", now);
         assert_eq!(reports.step(now), Step::Finished);
     }
 
@@ -285,7 +295,7 @@ mod tests {
                     }
                     Event::End => {
                         ended = true;
-                        reports.end("over");
+                        reports.end("over", *now);
                     }
                     Event::Told(told) => {
                         if let (Told::Recorded | Told::Refused, Some(number)) = (told, in_flight) {

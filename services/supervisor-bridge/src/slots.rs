@@ -177,10 +177,10 @@ impl Slots {
                 self.verdict.failed(load.version, &load.error);
             }
         }
-        if let Some(admission) = &answer.admission {
-            self.verdict.admission(ordinal, admission.clone());
+        if answer.admission.is_some() || matches!(config, Heard::News(_)) {
+            self.verdict.admission(ordinal, answer.admission.clone());
         }
-        let report = self.verdict != before || self.verdict.number() == 0;
+        let report = !self.verdict.says_the_same(&before);
         if report {
             self.verdict.count(ordinal);
         }

@@ -270,6 +270,19 @@ fn a_late_answer_adds_what_was_loaded_and_overrules_nothing() {
     assert_eq!(report.environment.unwrap().outcome(), ConfigApplyOutcome::FailedClosed);
 }
 
+#[test]
+fn a_verdict_on_other_content_does_not_outlive_it() {
+    use roadstead_proto::api::v1::ConfigurationAdmissionState::Rejected;
+    let now = Instant::now();
+    let mut slots = started(now);
+    let admission = SandboxConfigurationAdmission { state: Rejected.into(), ..Default::default() };
+    slots.hear(1, &ConfigUpdateResult { admission: Some(admission), ..refusal(false) }, now);
+    slots.offer(entry(2, 2, 1), now);
+    slots.take_frame(now).unwrap();
+    slots.hear(2, &answer(ConfigApplyOutcome::Applied), now);
+    assert_eq!(slots.verdict().report(uuid::Uuid::nil()).admission, None);
+}
+
 /// What may happen to a session.
 #[derive(Clone, Debug)]
 enum Step {

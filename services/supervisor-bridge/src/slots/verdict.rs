@@ -17,7 +17,8 @@ pub struct Verdict {
     environment: Option<HalfVerdict>,
     loaded_version: u32,
     failed: Option<(u32, String)>,
-    admission: Option<(u64, SandboxConfigurationAdmission)>,
+    /// Ordinal of the newest answer that spoke of it, and what that said.
+    admission: Option<(u64, Option<SandboxConfigurationAdmission>)>,
 }
 
 /// Last word on one half.
@@ -79,12 +80,18 @@ impl Verdict {
         }
     }
 
-    /// Takes in the verdict that came with the answer to this ordinal.
-    pub(super) fn admission(&mut self, ordinal: u64, mut admission: SandboxConfigurationAdmission) {
+    /// Takes in the verdict that came with the answer to this ordinal. None: the answer was on other content and says
+    /// nothing, so what was said before no longer holds.
+    pub(super) fn admission(&mut self, ordinal: u64, admission: Option<SandboxConfigurationAdmission>) {
         if self.admission.as_ref().is_none_or(|(newest, _)| *newest < ordinal) {
-            admission.error = bounded(&admission.error);
+            let admission = admission.map(|said| SandboxConfigurationAdmission { error: bounded(&said.error), ..said });
             self.admission = Some((ordinal, admission));
         }
+    }
+
+    /// Whether a report of this would tell nothing that one of the other does not.
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        other.number > 0 && self.report(Uuid::nil()) == other.report(Uuid::nil())
     }
 
     /// Gives the result its number after the answer to this ordinal.
@@ -104,7 +111,7 @@ impl Verdict {
             loaded_version: self.loaded_version,
             failed_version,
             failed_error,
-            admission: self.admission.as_ref().map(|(_, admission)| admission.clone()),
+            admission: self.admission.as_ref().and_then(|(_, admission)| admission.clone()),
         }
     }
 }
