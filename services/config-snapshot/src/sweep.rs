@@ -1,0 +1,233 @@
+//! The sweeper: compares every entry with Postgres and repairs it. One replica at a time, slowly; at full speed only
+//! after the broker has lost or rolled back the bucket.
+
+mod life;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use roadstead_bus::Bus;
+use roadstead_bus::bucket::ReadError;
+use roadstead_proto::bucket::Bucket as Name;
+use roadstead_store::StoreError;
+use roadstead_store::sweeper::Sweeper;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::build::Builder;
+use life::{Life, Seen};
+
+/// How often the bucket's life is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a replica waits before it asks again for the right to sweep.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Rest between two passes.
+const REST: Duration = Duration::from_secs(30);
+/// Sandboxes per page.
+const PAGE: u32 = 500;
+/// Builds at a time at full speed.
+const AT_FULL_SPEED: usize = 8;
+
+/// How fast a pass goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// One build each such time.
+    Slow(Duration),
+    /// As fast as it goes; every entry must have at least this sequence afterwards.
+    Full { at_least: u64 },
+}
+
+/// Why a pass did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum SweepError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the right to sweep was lost")]
+    NotHeld,
+    #[error("{0} snapshots could not be built")]
+    Unbuilt(usize),
+}
+
+/// Looks at the bucket until `stop` and counts in `losses` how often it was lost or rolled back.
+pub(crate) async fn look(bus: Bus, builder: Builder, losses: watch::Sender<u64>, stop: CancellationToken) {
+    let mut life = Life::default();
+    let mut reconnects = bus.reconnects();
+    let mut tick = interval(LOOK_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            // Soon after a reconnect, while what was lost has not been written anew.
+            Ok(()) = reconnects.changed() => {}
+            _ = tick.tick() => {}
+        }
+        match builder.bucket().incarnation().await {
+            Ok(incarnation) if life.see(&incarnation) == Seen::Loss => {
+                tracing::warn!("the broker lost or rolled back the snapshots; all are compared at full speed");
+                builder.metrics().lost();
+                losses.send_modify(|count| *count += 1);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the bucket of snapshots cannot be looked at"),
+        }
+    }
+}
+
+/// Sweeps while this replica has the right to, until `stop`. `rate` is in builds per second.
+pub(crate) async fn run(builder: Builder, losses: watch::Receiver<u64>, rate: u32, stop: CancellationToken) {
+    let mut sweep = Sweep { builder, losses, slow: Pace::Slow(Duration::from_secs(1) / rate.max(1)) };
+    let work = async {
+        loop {
+            match sweep.builder.database().sweeper(Name::Snapshots).await {
+                Ok(Some(right)) => sweep.while_held(&right).await,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "the right to sweep could not be asked for"),
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+}
+
+struct Sweep {
+    builder: Builder,
+    /// Changed while a loss has not been swept after.
+    losses: watch::Receiver<u64>,
+    slow: Pace,
+}
+
+impl Sweep {
+    /// Pass after pass, until the right is lost.
+    async fn while_held(&mut self, right: &Sweeper) {
+        let mut failures = 0;
+        loop {
+            match self.turn(right).await {
+                Ok(()) => {
+                    failures = 0;
+                    self.rest().await;
+                }
+                Err(SweepError::NotHeld) => return,
+                Err(error) => {
+                    failures += 1;
+                    tracing::warn!(%error, "a sweep over the snapshots did not come to its end");
+                    sleep(crate::pause::after(failures)).await;
+                }
+            }
+        }
+    }
+
+    /// One pass: at full speed if something was lost, else slowly, until something is.
+    async fn turn(&mut self, right: &Sweeper) -> Result<(), SweepError> {
+        if self.losses.has_changed().unwrap_or(false) {
+            // The nil id is no sandbox's: only the number is wanted.
+            let (at_least, _) = self.builder.database().next_snapshot_inputs(Uuid::nil()).await?;
+            self.losses.mark_unchanged();
+            let swept = pass(&self.builder, Pace::Full { at_least }, right).await;
+            if swept.is_err() {
+                self.losses.mark_changed();
+            }
+            return swept;
+        }
+        tokio::select! {
+            swept = pass(&self.builder, self.slow, right) => swept,
+            () = lost(&mut self.losses) => Ok(()),
+        }
+    }
+
+    async fn rest(&mut self) {
+        tokio::select! {
+            () = sleep(REST) => {}
+            () = lost(&mut self.losses) => {}
+        }
+    }
+}
+
+/// Waits for a loss, without counting it as swept after.
+async fn lost(losses: &mut watch::Receiver<u64>) {
+    if losses.changed().await.is_ok() {
+        losses.mark_changed();
+    } else {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn check(right: &Sweeper) -> Result<(), SweepError> {
+    if right.is_held().await { Ok(()) } else { Err(SweepError::NotHeld) }
+}
+
+/// One pass: every sandbox that Postgres has, then every key that none of them has.
+async fn pass(builder: &Builder, pace: Pace, right: &Sweeper) -> Result<(), SweepError> {
+    let mut left_over = keys(builder).await?;
+    let mut after = Uuid::nil();
+    let mut unbuilt = 0;
+    loop {
+        check(right).await?;
+        let page = builder.database().all_sandboxes(after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after = last.sandbox_id;
+        let ids = page.iter().map(|place| place.sandbox_id).collect::<Vec<_>>();
+        for id in &ids {
+            left_over.remove(id);
+        }
+        unbuilt += refresh(builder, pace, ids).await;
+    }
+    let gone = left_over.into_iter().collect::<Vec<_>>();
+    for ids in gone.chunks(PAGE as usize) {
+        check(right).await?;
+        unbuilt += refresh(builder, pace, ids.to_vec()).await;
+    }
+    if unbuilt > 0 {
+        return Err(SweepError::Unbuilt(unbuilt));
+    }
+    builder.metrics().swept();
+    Ok(())
+}
+
+/// The sandboxes that the bucket has keys of.
+async fn keys(builder: &Builder) -> Result<BTreeSet<Uuid>, SweepError> {
+    let mut ids = BTreeSet::new();
+    let mut offset = 0;
+    loop {
+        let page = builder.bucket().keys(offset).await?;
+        if page.is_empty() {
+            return Ok(ids);
+        }
+        offset += page.len();
+        ids.extend(page.iter().filter_map(|key| Uuid::try_parse(key).ok()));
+    }
+}
+
+/// Refreshes these entries; how many it could not.
+async fn refresh(builder: &Builder, pace: Pace, ids: Vec<Uuid>) -> usize {
+    let one = |id, at_least| async move {
+        match builder.refresh_at_least(id, "", at_least).await {
+            Ok(_) => 0,
+            Err(error) => {
+                tracing::debug!(sandbox = %id, %error, "a snapshot could not be compared");
+                1
+            }
+        }
+    };
+    match pace {
+        Pace::Full { at_least } => {
+            let builds = stream::iter(ids).map(|id| one(id, at_least)).buffer_unordered(AT_FULL_SPEED);
+            builds.fold(0, |sum, failed| async move { sum + failed }).await
+        }
+        Pace::Slow(each) => {
+            let mut failed = 0;
+            for id in ids {
+                let next = Instant::now() + each;
+                failed += one(id, 0).await;
+                sleep_until(next).await;
+            }
+            failed
+        }
+    }
+}
