@@ -9,12 +9,14 @@ mod channel;
 mod cipher;
 mod door;
 mod key;
+mod passed_token;
 mod recent;
 
 pub use admission::AdmissionSeal;
 pub use cipher::CipherKeys;
 pub use door::DoorSeal;
 pub use key::{SecretKey, derive};
+pub use passed_token::{open_token, seal_token};
 
 /// Longest key id that is accepted, in bytes.
 pub const MAX_KEY_ID_BYTES: usize = 32;

@@ -10,6 +10,7 @@ use roadstead_door::status::{busy, decode, unavailable};
 use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::read_reply::Outcome;
 use roadstead_proto::internal::{Principal, ReadReply, ReadRequest, SandboxIdentity};
+use roadstead_proto::sealing::seal_token;
 use roadstead_proto::subject::{self, ConfigCall, Door};
 use tokio::time::Instant;
 use tonic::Status;
@@ -37,8 +38,9 @@ pub(crate) async fn ask(
     deadline: Deadline,
     traceparent: &str,
 ) -> Result<Bytes, Status> {
+    let passed = SandboxIdentity { token: seal_token(&bridge.keys, &identity.token), ..identity.clone() };
     let request = ReadRequest {
-        principal: Some(Principal { kind: Some(Kind::Sandbox(identity.clone())) }),
+        principal: Some(Principal { kind: Some(Kind::Sandbox(passed)) }),
         request,
         deadline: Some(deadline.time.into()),
         traceparent: traceparent.to_owned(),
