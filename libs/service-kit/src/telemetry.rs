@@ -112,9 +112,56 @@ impl From<LogLevel> for LevelFilter {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Bytes;
+    use axum::routing::post;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::TcpListenerStream;
+    use tonic::service::Routes;
+    use tonic::transport::Server;
     use tracing::Level;
 
     use super::*;
+
+    /// A collector that shows the bodies it is sent.
+    async fn collector() -> (String, mpsc::Receiver<Bytes>) {
+        let (sent, received) = mpsc::channel(16);
+        let export = move |body: Bytes| async move {
+            sent.send(body).await.unwrap();
+            [("content-type", "application/grpc"), ("grpc-status", "0")]
+        };
+        let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+        let routes = Routes::from(axum::Router::new().route(path, post(export)));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(Server::builder().add_routes(routes).serve_with_incoming(TcpListenerStream::new(listener)));
+        (endpoint, received)
+    }
+
+    #[tokio::test]
+    async fn the_last_span_reaches_the_collector_before_the_end() {
+        let (endpoint, mut received) = collector().await;
+        let traces = exporter(&endpoint, "watch").unwrap();
+        let subscriber = Registry::default().with(tracing_opentelemetry::layer().with_tracer(traces.tracer(OURS)));
+        tracing::subscriber::with_default(subscriber, || drop(tracing::info_span!("the last one").entered()));
+        Telemetry { traces: Some(traces) }.flush().await;
+        let body = received.try_recv().unwrap();
+        let holds = |text: &str| body.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(holds("the last one") && holds("watch"));
+    }
+
+    #[tokio::test]
+    async fn a_collector_that_is_away_does_not_hold_up_the_end() {
+        let traces = exporter("http://127.0.0.1:1", "watch").unwrap();
+        let subscriber = Registry::default().with(tracing_opentelemetry::layer().with_tracer(traces.tracer(OURS)));
+        tracing::subscriber::with_default(subscriber, || drop(tracing::info_span!("lost").entered()));
+        Telemetry { traces: Some(traces) }.flush().await;
+    }
+
+    #[test]
+    fn an_endpoint_that_is_no_address_is_refused() {
+        assert!(exporter("not an address", "watch").is_err());
+    }
 
     #[test]
     fn libraries_never_log_more_than_warnings() {
