@@ -7,6 +7,7 @@
 //! - [`Postgres`]: a test's own Postgres, for tests that stop it.
 //! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
+//! - [`generate`]: unique names, and strategies for property tests.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
 //! It knows nothing of Roadstead's own crates, so that each of them can be tested with it.
@@ -21,6 +22,7 @@
 pub mod broker;
 pub mod database;
 pub mod eventually;
+pub mod generate;
 pub mod postgres;
 pub mod programs;
 pub mod proxy;
