@@ -42,7 +42,7 @@ const INSERT: &str = "WITH hit AS (
 const UPDATE: &str = "WITH hit AS (
         UPDATE provider SET kind = $2, profile_workspace = $3, config = $4, labels = $5, annotations = $6,
             resource_version = $7, credential_keys = $8, credential_values = $9, credential_expirations = $10
-        WHERE id = $1 AND resource_version = $7 - 1 RETURNING 1
+        WHERE id = $1 AND resource_version = $7::bigint - 1 RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'provider') FROM hit";
 
 const DELETE: &str = "WITH hit AS (DELETE FROM provider WHERE id = $1 RETURNING 1)

@@ -132,7 +132,7 @@ const UPDATE: &str = "WITH hit AS (
             provisioning_deadline = $12, configuration_instance_id = $13, session_id = $14, session_bridge_id = $15,
             session_instance_id = $16, session_epoch = $17, session_config_push = $18, session_result_number = $19,
             session_end_number = $20
-        WHERE id = $1 AND resource_version = $4 - 1 RETURNING 1
+        WHERE id = $1 AND resource_version = $4::bigint - 1 RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'sandbox') FROM hit";
 
 const DELETE: &str = "WITH hit AS (DELETE FROM sandbox WHERE id = $1 RETURNING 1)

@@ -31,7 +31,7 @@ const INSERT: &str = "INSERT INTO workspace (id, name, labels, resource_version,
 
 const UPDATE: &str = "WITH hit AS (
         UPDATE workspace SET labels = $2, resource_version = $3, terminating_since = $4
-        WHERE id = $1 AND resource_version = $3 - 1 RETURNING 1
+        WHERE id = $1 AND resource_version = $3::bigint - 1 RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'workspace') FROM hit";
 
 const DELETE: &str = "WITH hit AS (DELETE FROM workspace WHERE id = $1 RETURNING 1)
