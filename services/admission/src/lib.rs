@@ -1,13 +1,241 @@
-//! Admission: every write of the control plane. It alone decides about state, and it alone owns the broker's topology.
+//! The role `admission`: every write of the control plane, and the broker's topology.
+//!
+//! The core is plain: [`ledger`] (at most once), [`operation`] (what each mutation does), [`phase`] (what may follow
+//! what), [`authorize`](mod@authorize) and [`validate`], brought together by [`attempt`]. Around it stand the shells:
+//! `executor` (queues), `relay` (marks), `renew`, `sweep` and `admin`.
 
+mod admin;
+pub mod answer;
+pub mod attempt;
+pub mod authorize;
 pub mod caller;
+mod config;
 pub mod context;
+pub mod envelope;
+mod executor;
 pub mod ledger;
+pub mod limit;
+mod metrics;
 pub mod name;
 pub mod operation;
 pub mod phase;
 pub mod refusal;
+pub mod relay;
+mod renew;
+mod sweep;
 pub mod validate;
+pub mod vault;
 
 #[cfg(test)]
 mod sample;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use roadstead_bus::{Bus, ConnectSettings, pull, service, topology};
+use roadstead_proto::method::Method;
+use roadstead_proto::role::Role;
+use roadstead_proto::stream::Stream;
+use roadstead_service_kit::role_keys::RoleKeys;
+use roadstead_service_kit::service::Service;
+use roadstead_service_kit::shutdown::Shutdown;
+use roadstead_service_kit::tasks::Phase;
+use roadstead_store::migrate::user;
+use roadstead_store::{Database, DatabaseSettings};
+use uuid::Uuid;
+
+pub use config::Config;
+
+use answer::Minter;
+use attempt::Core;
+use context::RandomIds;
+use envelope::{Opener, Queue};
+use executor::{Executor, Parts};
+use ledger::Fingerprints;
+use limit::Limit;
+use metrics::Metrics;
+use relay::{Marks, Relay};
+use sweep::Sweeps;
+use vault::CredentialVault;
+
+const ROLE: Role = Role::Admission;
+/// Requests for renewals and for the clock that are worked on at the same time.
+const RENEWALS: usize = 8;
+const OPERATORS: usize = 4;
+/// Tokens that one sandbox may have within a window.
+const REFRESHES: (u32, Duration) = (10, Duration::from_secs(60));
+const REFRESHING_SANDBOXES: usize = 20_000;
+
+/// Runs the role until shutdown is requested.
+///
+/// # Errors
+/// If it cannot start, or an essential task ends early.
+pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+    let rules = config.rules();
+    let Config {
+        broker,
+        database,
+        keys,
+        admin,
+        command_slots,
+        report_slots,
+        stream_replicas,
+        request_id_quota,
+        token_lifetime_seconds,
+        provisioning_seconds: _,
+        default_image: _,
+        members_per_workspace: _,
+    } = config;
+    Method::check_rules()?;
+    let keys = keys.load(ROLE)?;
+    let process_id = Uuid::new_v4();
+    let service = Service::start(ROLE, &admin).await?;
+    let (broker_ready, database_ready) = (service.readiness.latch("broker"), service.readiness.latch("database"));
+
+    let bus = Bus::connect(ConnectSettings {
+        url: broker.url()?.to_owned(),
+        name: format!("roadstead {ROLE} {process_id}"),
+        role: ROLE,
+        nkey_seed: Some(keys.broker_seed().clone()),
+        ca: broker.ca().map(Into::into),
+    })
+    .await?;
+    let database = Database::connect(DatabaseSettings {
+        url: database.url()?.to_owned(),
+        user: user(ROLE).context("the role has no database user")?.to_owned(),
+        password: keys.postgres_password()?.clone(),
+        pool_size: database.connections(),
+        role: ROLE,
+        process_id,
+        quota: request_id_quota,
+    })?;
+    let metrics = Arc::new(service.metrics.register(Metrics::register));
+    let (marks, relay) = Relay::new(bus.clone(), database.clone(), Arc::clone(&metrics));
+    let sweeps = Sweeps {
+        database: database.clone(),
+        marks: marks.clone(),
+        metrics: Arc::clone(&metrics),
+        ids: Arc::new(RandomIds),
+        rules: rules.clone(),
+    };
+    let lifetime = Duration::from_secs(token_lifetime_seconds);
+    let parts = parts(&keys, rules, lifetime, &bus, &database, marks, metrics)?;
+    let executor = Executor(Arc::clone(&parts));
+
+    let tasks = &service.tasks;
+    tasks.optional(Phase::Background, "database check", |stop| {
+        let database = database.clone();
+        async move {
+            if stop.run_until_cancelled(database.answers()).await.is_some() {
+                database_ready.release();
+            }
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.optional(Phase::Background, "broker check", |stop| {
+        let bus = bus.clone();
+        async move {
+            let parts = Stream::ALL.map(topology::Part::Stream);
+            if stop.run_until_cancelled(topology::wait(&bus, &parts)).await.is_some() {
+                broker_ready.release();
+            }
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "topology", |stop| {
+        let bus = bus.clone();
+        async move {
+            topology::keep(&bus, stream_replicas.into(), stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    for (name, queue, slots) in
+        [("commands", Queue::Commands, command_slots), ("reports", Queue::Reports, report_slots)]
+    {
+        tasks.essential(Phase::Serving, name, |stop| {
+            let (bus, executor) = (bus.clone(), executor.clone());
+            async move {
+                pull::run(&bus, queue.consumer(), slots.into(), stop, move |delivery| {
+                    let executor = executor.clone();
+                    async move { executor.take(queue, delivery).await }
+                })
+                .await
+            }
+        });
+    }
+    tasks.essential(Phase::Background, "renewals", |stop| {
+        let (bus, endpoints) = (bus.clone(), renew::endpoints(&database));
+        async move { service::serve(&bus, "roadstead-admission", endpoints, RENEWALS, stop).await }
+    });
+    tasks.essential(Phase::Background, "operators", |stop| {
+        let (bus, endpoints) = (bus.clone(), admin::endpoints(&parts));
+        async move { service::serve(&bus, "roadstead-operators", endpoints, OPERATORS, stop).await }
+    });
+    tasks.essential(Phase::Background, "own renewal", |stop| {
+        let bus = bus.clone();
+        async move {
+            renew::run(bus, process_id, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "poll for marks", |stop| {
+        let publisher = relay.publisher();
+        async move {
+            publisher.poll(stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "relay", |stop| async move {
+        relay.run(stop).await;
+        Ok::<_, Infallible>(())
+    });
+    for (name, states) in [("sweep of states", true), ("sweep of records", false)] {
+        let sweeps = sweeps.clone();
+        tasks.essential(Phase::Background, name, |stop| async move {
+            if states { sweeps.states(stop).await } else { sweeps.records(stop).await }
+            Ok::<_, Infallible>(())
+        });
+    }
+    Ok(service.run(&shutdown).await?)
+}
+
+/// Everything that commands are executed with.
+fn parts(
+    keys: &RoleKeys,
+    rules: context::Rules,
+    token_lifetime: Duration,
+    bus: &Bus,
+    database: &Database,
+    marks: Marks,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<Arc<Parts>> {
+    // Without its key a protected method refuses request ids; all else goes on.
+    let fingerprints = match keys.fingerprints() {
+        Ok(keys) => Fingerprints::new(keys),
+        Err(error) => {
+            tracing::error!(%error, "request ids of protected methods are refused");
+            Fingerprints::default()
+        }
+    };
+    let (most, window) = REFRESHES;
+    Ok(Arc::new(Parts {
+        core: Core {
+            rules,
+            fingerprints,
+            vault: Box::new(CredentialVault::new(keys.credentials()?)),
+            ids: Box::new(RandomIds),
+        },
+        opener: Opener {
+            seal: keys.admission_seal()?,
+            tokens: keys.token_verifier()?,
+            refreshes: Limit::new(most, window, REFRESHING_SANDBOXES),
+        },
+        minter: Minter { signer: keys.token_signer()?, lifetime: token_lifetime },
+        database: database.clone(),
+        bus: bus.clone(),
+        marks,
+        metrics,
+    }))
+}

@@ -23,7 +23,7 @@ mod update_provider;
 
 mod attachment;
 mod credentials;
-mod session;
+pub(crate) mod session;
 mod verdict;
 
 use bytes::Bytes;

@@ -53,6 +53,12 @@ pub fn config(sandbox: Option<Uuid>, response: v1::UpdateConfigResponse) -> Rece
     of(receipt::Kind::Config(receipt::ConfigWritten { sandbox_id, response: Some(response) }))
 }
 
+/// Of a token: for whom, never the token.
+#[must_use]
+pub const fn token(grant: receipt::TokenGrant) -> Receipt {
+    of(receipt::Kind::Token(grant))
+}
+
 const fn of(kind: receipt::Kind) -> Receipt {
     Receipt { kind: Some(kind) }
 }

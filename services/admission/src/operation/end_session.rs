@@ -3,7 +3,7 @@
 use roadstead_proto::internal::{EndSession, SessionEnded};
 use roadstead_store::mutation::{Loaded, Locks, Sandboxes};
 
-use super::session::happened_without_session;
+use super::session::{at, ended};
 use super::{Decision, Operation};
 use crate::caller::Caller;
 use crate::context::Context;
@@ -25,7 +25,7 @@ impl Operation for EndSession {
         let held = row.and_then(|row| row.session.as_ref().map(|held| (row, held)));
         let writes = match held {
             Some((row, held)) if held.id.to_string() == self.session_id && self.number > held.end_number => {
-                happened_without_session(row, loaded, context)
+                vec![ended(row, at(loaded, context))]
             }
             // Ended already, or another session's by now.
             _ => Vec::new(),

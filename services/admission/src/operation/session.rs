@@ -83,12 +83,12 @@ pub(crate) fn happened(
     Ok((row, writes))
 }
 
-/// The writes for the end of the row's session, whoever ended it.
-pub(crate) fn happened_without_session(row: &row::Sandbox, loaded: &Loaded, context: &Context<'_>) -> Vec<Write> {
+/// The write for the end of the row's session, whoever ended it.
+pub(crate) fn ended(row: &row::Sandbox, at: At<'_>) -> Write {
     let mut row = row::Sandbox { session: None, ..row.clone() };
-    match phase::apply(&mut row, Event::SessionGone, false, at(loaded, context)) {
-        Applied::Removed => vec![Write::DeleteSandbox(row.id)],
-        Applied::Unchanged | Applied::Changed | Applied::Refused => vec![updated(&mut row)],
+    match phase::apply(&mut row, Event::SessionGone, false, at) {
+        Applied::Removed => Write::DeleteSandbox(row.id),
+        Applied::Unchanged | Applied::Changed | Applied::Refused => updated(&mut row),
     }
 }
 

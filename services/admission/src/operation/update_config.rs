@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use roadstead_policy::settings::{self, POLICY_KEY};
 use roadstead_proto::api::sandbox::{SandboxPolicy, SettingValue};
-use roadstead_proto::api::v1::{PolicyStatus, UpdateConfigRequest, UpdateConfigResponse};
+use roadstead_proto::api::v1::{UpdateConfigRequest, UpdateConfigResponse};
 use roadstead_proto::internal::Receipt;
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
@@ -45,7 +45,7 @@ impl Operation for UpdateConfigRequest {
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
         if let Caller::Sandbox { id, .. } = context.caller {
             sync::check(self)?;
-            let reads = Reads { policy: true, global_policy: true, ..locks.reads };
+            let reads = Reads { policy: true, global_policy: true, global_settings: true, ..locks.reads };
             return Ok(Locks { sandboxes: Sandboxes::ById(*id), reads, ..locks });
         }
         let change = change(self)?;
@@ -58,7 +58,7 @@ impl Operation for UpdateConfigRequest {
         name::label("sandbox", &self.sandbox)?;
         check_setting(change)?;
         let reads = match change {
-            Change::Policy(_) => Reads { policy: true, global_policy: true, ..locks.reads },
+            Change::Policy(_) => Reads { policy: true, global_policy: true, global_settings: true, ..locks.reads },
             Change::Set(..) | Change::Delete(_) => {
                 Reads { sandbox_settings: true, global_settings: true, ..locks.reads }
             }
@@ -133,9 +133,9 @@ fn check_global(request: &UpdateConfigRequest, change: Change<'_>) -> Result<(),
     }
 }
 
-/// The global policy, if there is one: its newest revision is in force while it is LOADED.
+/// The newest revision of the global policy, while the setting that puts it in force stands.
 fn in_force(loaded: &Loaded) -> Option<&row::PolicyRevision> {
-    loaded.global_policy.as_ref().filter(|revision| revision.status == PolicyStatus::Loaded)
+    loaded.global_policy.as_ref().filter(|_| loaded.global_settings.values.contains_key(POLICY_KEY))
 }
 
 fn refuse_under_global_policy(loaded: &Loaded) -> Result<(), Refusal> {

@@ -1,8 +1,9 @@
-//! The policy of the deployment, which replaces every sandbox's own. Its newest revision is in force while it is
-//! LOADED; deleting the policy marks that revision SUPERSEDED.
+//! The policy of the deployment, which replaces every sandbox's own. It is in force while the global setting `policy`
+//! stands, whose value is the hash; deleting that setting takes it out of force.
 
+use roadstead_policy::settings::POLICY_KEY;
 use roadstead_policy::{canonical, check};
-use roadstead_proto::api::sandbox::SandboxPolicy;
+use roadstead_proto::api::sandbox::{SandboxPolicy, SettingValue, setting_value::Value};
 use roadstead_proto::api::v1::{PolicyStatus, UpdateConfigResponse};
 use roadstead_store::mutation::{Loaded, Write};
 use roadstead_store::row;
@@ -33,18 +34,26 @@ pub(super) fn set(policy: &SandboxPolicy, loaded: &Loaded) -> Decision {
         provenance: row::Pairs::new(),
     };
     let response = response(&revision);
+    let value = SettingValue { value: Some(Value::StringValue(revision.hash.clone())) };
     let settle = settle(revision.version, PolicyStatus::Loaded);
-    written(vec![Write::InsertPolicyRevision(revision), settle], None, response)
+    let writes = vec![
+        Write::InsertPolicyRevision(revision),
+        settle,
+        Write::PutSetting { scope: None, key: POLICY_KEY.to_owned(), value },
+        Write::SetSettingsRevision { scope: None, revision: loaded.global_settings.revision + 1 },
+    ];
+    written(writes, None, response)
 }
 
 pub(super) fn delete(loaded: &Loaded) -> Decision {
-    let Some(revision) = in_force(loaded) else {
-        let settings_revision = loaded.global_settings.revision;
-        return written(Vec::new(), None, UpdateConfigResponse { settings_revision, ..Default::default() });
+    let revision = loaded.global_settings.revision;
+    let Some(policy) = in_force(loaded) else {
+        return written(Vec::new(), None, UpdateConfigResponse { settings_revision: revision, ..Default::default() });
     };
-    let settings_revision = loaded.global_settings.revision + 1;
+    let settings_revision = revision + 1;
     let writes = vec![
-        settle(revision.version, PolicyStatus::Superseded),
+        settle(policy.version, PolicyStatus::Superseded),
+        Write::DeleteSetting { scope: None, key: POLICY_KEY.to_owned() },
         Write::SetSettingsRevision { scope: None, revision: settings_revision },
     ];
     written(writes, None, UpdateConfigResponse { settings_revision, deleted: true, ..Default::default() })
@@ -63,36 +72,43 @@ mod tests {
     use super::*;
     use crate::sample;
 
-    fn set_first() -> row::PolicyRevision {
-        let decision = set(&SandboxPolicy::default(), &sample::nothing());
-        match decision.writes.as_slice() {
-            [Write::InsertPolicyRevision(revision), Write::SettlePolicy { version: 1, .. }] => revision.clone(),
-            other => panic!("{other:?}"),
+    /// What is found once `decision` is written on top of nothing.
+    fn after(decision: &Decision) -> Loaded {
+        let mut loaded = sample::nothing();
+        for write in &decision.writes {
+            match write {
+                Write::InsertPolicyRevision(revision) => loaded.global_policy = Some(revision.clone()),
+                Write::PutSetting { key, value, .. } => {
+                    _ = loaded.global_settings.values.insert(key.clone(), value.clone());
+                }
+                Write::SetSettingsRevision { revision, .. } => loaded.global_settings.revision = *revision,
+                Write::SettlePolicy { .. } => {}
+                other => panic!("{other:?}"),
+            }
         }
+        loaded
     }
 
     #[test]
     fn a_global_policy_is_in_force_at_once_and_equal_content_writes_nothing() {
-        let first = set_first();
-        assert_eq!((first.version, first.status), (1, PolicyStatus::Loaded));
-        let loaded = Loaded { global_policy: Some(first), ..sample::nothing() };
+        let loaded = after(&set(&SandboxPolicy::default(), &sample::nothing()));
+        let policy = in_force(&loaded).unwrap();
+        assert_eq!((policy.version, policy.status, loaded.global_settings.revision), (1, PolicyStatus::Loaded, 1));
         assert!(set(&SandboxPolicy::default(), &loaded).writes.is_empty());
     }
 
     #[test]
-    fn deleting_it_supersedes_it_and_setting_it_again_is_a_new_revision() {
-        let first = set_first();
-        let loaded = Loaded { global_policy: Some(first.clone()), ..sample::nothing() };
-        let deleted = delete(&loaded);
+    fn deleting_it_takes_it_out_of_force_and_setting_it_again_is_a_new_revision() {
+        let mut loaded = after(&set(&SandboxPolicy::default(), &sample::nothing()));
         assert!(matches!(
-            deleted.writes.as_slice(),
+            delete(&loaded).writes.as_slice(),
             [
                 Write::SettlePolicy { version: 1, status: PolicyStatus::Superseded, .. },
-                Write::SetSettingsRevision { scope: None, revision: 1 }
+                Write::DeleteSetting { scope: None, .. },
+                Write::SetSettingsRevision { scope: None, revision: 2 }
             ]
         ));
-        let gone = row::PolicyRevision { status: PolicyStatus::Superseded, ..first };
-        let loaded = Loaded { global_policy: Some(gone), ..sample::nothing() };
+        loaded.global_settings.values.clear();
         assert!(delete(&loaded).writes.is_empty());
         let again = set(&SandboxPolicy::default(), &loaded);
         assert!(matches!(&again.writes[0], Write::InsertPolicyRevision(revision) if revision.version == 2));

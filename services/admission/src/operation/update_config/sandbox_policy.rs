@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn a_global_policy_shadows_and_refuses() {
         let mut loaded = found(sample::sandbox("s"), None);
-        let mut global = revision(&sample::sandbox("s"), policy("g.example.com"), "h".into(), row::Pairs::new(), &loaded);
-        global.status = PolicyStatus::Loaded;
-        loaded.global_policy = Some(global.clone());
+        let global = revision(&sample::sandbox("s"), policy("g.example.com"), "h".into(), row::Pairs::new(), &loaded);
+        loaded.global_policy = Some(global);
+        loaded.global_settings.values.insert("policy".into(), Default::default());
         assert!(matches!(decide(&request(policy("a.example.com")), &loaded), Err(Refusal::Precondition(_))));
-        // One that was deleted is superseded and shadows nothing.
-        loaded.global_policy = Some(row::PolicyRevision { status: PolicyStatus::Superseded, ..global });
+        // One that was deleted shadows nothing.
+        loaded.global_settings.values.clear();
         assert!(decide(&request(policy("a.example.com")), &loaded).is_ok());
     }
 

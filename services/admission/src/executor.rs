@@ -1,0 +1,248 @@
+//! The shell around an attempt: a delivery comes, is opened, flown, answered and decided.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use prost::Message as _;
+use roadstead_bus::Bus;
+use roadstead_bus::pull::Delivery;
+use roadstead_service_kit::{clock, telemetry};
+use roadstead_store::error::{Busy, LedgerRow};
+use roadstead_store::mutation::Outcome;
+use roadstead_store::row::OutboxRow;
+use roadstead_store::{Database, FlightError};
+use tracing::Instrument as _;
+
+use crate::answer::{CodeOf, Minter, word};
+use crate::attempt::{Attempt, Core, Next, status};
+use crate::envelope::{Envelope, Opener, Queue, Unopened};
+use crate::metrics::{Metrics, Reason, Settled};
+use crate::refusal::Refusal;
+use crate::relay::Marks;
+
+/// Pause of a delivery whose ledger row is held by another transaction (D3).
+const HELD: Duration = Duration::from_millis(250);
+/// Pause of a delivery that nothing can be done about now.
+const AWAY: Duration = Duration::from_secs(1);
+/// Tries within one delivery.
+const TRIES: u32 = 4;
+/// A duplicate is told that the outcome is uncertain after this many deliveries: each costs the lock's time-out of
+/// 200 ms and the pause, so that makes some 5 s.
+const DELIVERIES_OF_A_DUPLICATE: u64 = 12;
+/// Claims that a caller with a full quota has cleared away at once.
+const PRUNED: u32 = 1000;
+
+/// Executes commands. Cheap to clone.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "made of parts that have nothing to show")]
+pub(crate) struct Executor(pub(crate) Arc<Parts>);
+
+/// What commands are executed with.
+#[allow(missing_debug_implementations, reason = "made of parts that have nothing to show")]
+pub(crate) struct Parts {
+    pub(crate) core: Core,
+    pub(crate) opener: Opener,
+    pub(crate) minter: Minter,
+    pub(crate) database: Database,
+    pub(crate) bus: Bus,
+    pub(crate) marks: Marks,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// How a delivery ends.
+enum End {
+    /// The outcome is committed: tell it.
+    Told(Outcome),
+    PutBack(&'static str, Duration),
+    /// Nobody waits for it any more.
+    Left,
+}
+
+impl Executor {
+    /// Takes one delivery of `queue` to its end.
+    pub(crate) async fn take(&self, queue: Queue, delivery: Delivery) {
+        let begun = Instant::now();
+        let parts = &self.0;
+        let label = Reason { reason: queue_word(queue) };
+        parts.metrics.waiting.get_or_create(&label).set(i64::try_from(delivery.pending()).unwrap_or(i64::MAX));
+        let opened =
+            parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
+        let envelope = match opened {
+            Ok(envelope) => envelope,
+            Err(Unopened::UnknownKey) => return self.put_back(delivery, "unknown_key", AWAY).await,
+            Err(Unopened::Poison(why)) => return self.set_aside(delivery, why).await,
+        };
+        let (id, name) = (envelope.command.id, envelope.command.name.text());
+        let span = tracing::info_span!("command", %id, method = name);
+        telemetry::continue_trace(&span, &envelope.command.traceparent);
+        self.run(envelope, delivery, begun).instrument(span).await;
+    }
+
+    async fn run(&self, envelope: Envelope, delivery: Delivery, begun: Instant) {
+        let Envelope { command, sealed, reply } = envelope;
+        let (id, method) = (command.id, command.name.text());
+        let attempt = self.0.core.attempt(command);
+        let deliveries = delivery.attempt();
+        match delivery.holding(self.settle(&attempt, deliveries)).await {
+            End::PutBack(reason, pause) => self.put_back(delivery, reason, pause).await,
+            End::Left => delivery.ack().await,
+            End::Told(outcome) => match self.0.minter.answer(id, &outcome, clock::now()) {
+                Some(answer) => {
+                    self.answer(id, &reply, &sealed, &answer.encode_to_vec()).await;
+                    delivery.ack().await;
+                    self.count(method, &outcome, begun, deliveries);
+                }
+                None => self.put_back(delivery, "unresolved", HELD).await,
+            },
+        }
+    }
+
+    /// Tries until the command is settled or has to wait.
+    async fn settle(&self, attempt: &Attempt<'_>, deliveries: u64) -> End {
+        let waited = deliveries >= DELIVERIES_OF_A_DUPLICATE;
+        let mut pruned = false;
+        for tried in 1..=TRIES {
+            let error = match self.fly(attempt, waited).await {
+                Ok(end) => return end,
+                Err(error) => error,
+            };
+            match error {
+                FlightError::Busy(busy) => return self.held(attempt, busy, waited).await,
+                FlightError::Conflict(unique) => return self.refuse(attempt, &attempt.taken(unique)).await,
+                FlightError::QuotaExceeded if pruned => return self.refuse(attempt, &Attempt::over_quota()).await,
+                FlightError::QuotaExceeded => {
+                    pruned = true;
+                    if let Err(error) = self.0.database.delete_old_claims_of(&attempt.command.caller, PRUNED).await {
+                        tracing::warn!(%error, "cannot clear away the caller's old claims");
+                    }
+                }
+                // The same command again decides anew, or finds out how the lost commit ended.
+                FlightError::Retry(_) | FlightError::Guard(_) | FlightError::Lost(_) => {
+                    tracing::debug!(%error, tried, "once more");
+                    tokio::time::sleep(Duration::from_millis(10) * tried).await;
+                }
+                FlightError::Unavailable(_) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "put back");
+                    return End::PutBack("database_away", AWAY);
+                }
+                FlightError::Bug(_) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "refused for a fault of ours");
+                    return self.refuse(attempt, &Refusal::Internal).await;
+                }
+            }
+        }
+        self.contended(attempt).await
+    }
+
+    async fn fly(&self, attempt: &Attempt<'_>, waited: bool) -> Result<End, FlightError> {
+        let in_flight = self.0.database.first_flight(&attempt.command, &attempt.locks).await?;
+        match attempt.decide(in_flight.loaded(), waited) {
+            Next::Conclude(conclusion) => {
+                let committed = in_flight.conclude(conclusion).await?;
+                self.committed(committed.outbox);
+                Ok(End::Told(committed.outcome))
+            }
+            Next::Tell(outcome) => {
+                in_flight.abandon().await;
+                Ok(End::Told(outcome))
+            }
+            Next::Wait => {
+                in_flight.abandon().await;
+                Ok(End::PutBack("unresolved", HELD))
+            }
+            Next::Leave => {
+                in_flight.abandon().await;
+                Ok(End::Left)
+            }
+        }
+    }
+
+    /// The ledger's row is held. Of the same command: by whoever works on it, or is gone and about to lose it. Of the
+    /// request id: by another command, which a duplicate waits for.
+    async fn held(&self, attempt: &Attempt<'_>, busy: Busy, waited: bool) -> End {
+        match busy.on {
+            LedgerRow::Command => End::PutBack("same_command", HELD),
+            LedgerRow::Claim => match attempt.while_claimed(busy.role, busy.now, waited) {
+                Some(refusal) => self.refuse(attempt, &refusal).await,
+                None => End::PutBack("duplicate", HELD),
+            },
+        }
+    }
+
+    /// Rows stayed locked. Nothing was done, so the command may try until its deadline.
+    async fn contended(&self, attempt: &Attempt<'_>) -> End {
+        match self.0.database.now().await {
+            Ok(now) if now > attempt.command.deadline => self.refuse(attempt, &Refusal::DeadlinePassed).await,
+            Ok(_) => End::PutBack("contended", HELD),
+            Err(_) => End::PutBack("database_away", AWAY),
+        }
+    }
+
+    /// Commits a refusal alone. If the command has an outcome by now, that is told.
+    async fn refuse(&self, attempt: &Attempt<'_>, refusal: &Refusal) -> End {
+        match self.0.database.record_refusal(&attempt.command, &status(refusal)).await {
+            Ok(outcome) => End::Told(outcome),
+            Err(error) => {
+                tracing::debug!(%error, refusal = refusal.word(), "a refusal could not be recorded");
+                End::PutBack("refusal_not_recorded", HELD)
+            }
+        }
+    }
+
+    fn committed(&self, marks: Vec<OutboxRow>) {
+        self.0.marks.committed(marks);
+    }
+
+    async fn answer(&self, id: uuid::Uuid, reply: &str, sealed: &roadstead_proto::internal::Sealed, answer: &[u8]) {
+        match self.0.opener.seal.seal_answer(id, sealed, answer) {
+            Ok(sealed) => {
+                let payload: Bytes = sealed.encode_to_vec().into();
+                if let Err(error) = self.0.bus.publish(reply, payload).await {
+                    tracing::warn!(%error, "an answer could not be sent; its door asks again");
+                }
+            }
+            Err(error) => tracing::error!(%error, "an answer could not be sealed"),
+        }
+    }
+
+    async fn put_back(&self, delivery: Delivery, reason: &'static str, pause: Duration) {
+        self.0.metrics.put_back.get_or_create(&Reason { reason }).inc();
+        tracing::debug!(reason, attempt = delivery.attempt(), "put back");
+        delivery.put_back(pause).await;
+    }
+
+    /// Keeps what nobody can handle for an operator to look at, still sealed, and takes it out of the queue.
+    async fn set_aside(&self, delivery: Delivery, reason: &'static str) {
+        match self.0.database.set_aside(delivery.subject(), reason, delivery.payload()).await {
+            Ok(()) => {
+                self.0.metrics.set_aside.get_or_create(&Reason { reason }).inc();
+                tracing::warn!(subject = delivery.subject(), sequence = delivery.sequence(), reason, "set aside");
+                delivery.set_aside(reason).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, reason, "a delivery could not be set aside; put back");
+                self.put_back(delivery, "not_set_aside", AWAY).await;
+            }
+        }
+    }
+
+    fn count(&self, method: &'static str, outcome: &Outcome, begun: Instant, deliveries: u64) {
+        let metrics = &self.0.metrics;
+        let (code, took) = (CodeOf(outcome).to_string(), begun.elapsed());
+        let outcome = word(outcome);
+        tracing::info!(outcome, code, ms = took.as_secs_f64() * 1000.0, deliveries, "settled");
+        if outcome == "replayed" {
+            metrics.replays.inc();
+        }
+        metrics.seconds.observe(took.as_secs_f64());
+        metrics.settled.get_or_create(&Settled { method, outcome, code }).inc();
+    }
+}
+
+const fn queue_word(queue: Queue) -> &'static str {
+    match queue {
+        Queue::Commands => "commands",
+        Queue::Reports => "reports",
+    }
+}

@@ -1,0 +1,103 @@
+//! What admission measures.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// A command and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Settled {
+    pub method: &'static str,
+    /// done, replayed, refused.
+    pub outcome: &'static str,
+    /// gRPC code.
+    pub code: String,
+}
+
+/// Why something was put back or set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Reason {
+    pub reason: &'static str,
+}
+
+/// Admission's metrics.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Commands answered. Mismatches and uncertain outcomes are `FailedPrecondition` here and counted apart below.
+    pub settled: Family<Settled, Counter>,
+    pub replays: Counter,
+    pub mismatches: Counter,
+    pub uncertain: Counter,
+    /// Deliveries put back, by why.
+    pub put_back: Family<Reason, Counter>,
+    /// Deliveries that nobody could handle, by why.
+    pub set_aside: Family<Reason, Counter>,
+    /// From delivery to answer.
+    pub seconds: Histogram,
+    /// Commands that waited in the queue when the last one came.
+    pub waiting: Family<Reason, Gauge>,
+    /// Claims without an outcome. They stay until an operator settles them.
+    pub claims_unresolved: Gauge,
+    /// Deliveries set aside that are still kept.
+    pub set_aside_kept: Gauge,
+    /// Marks published.
+    pub marks: Counter,
+    /// Marks that were committed and not yet published.
+    pub marks_waiting: Gauge,
+    /// Age of the oldest of them.
+    pub marks_oldest_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
+    /// Sessions whose bridge was judged gone.
+    pub sessions_lost: Counter,
+    /// Sandboxes whose time for provisioning passed.
+    pub provisioning_timed_out: Counter,
+    /// Rows that retention removed, by table.
+    pub removed: Family<Reason, Counter>,
+}
+
+impl Metrics {
+    /// Registers them all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            settled: Family::default(),
+            replays: Counter::default(),
+            mismatches: Counter::default(),
+            uncertain: Counter::default(),
+            put_back: Family::default(),
+            set_aside: Family::default(),
+            seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
+            waiting: Family::default(),
+            claims_unresolved: Gauge::default(),
+            set_aside_kept: Gauge::default(),
+            marks: Counter::default(),
+            marks_waiting: Gauge::default(),
+            marks_oldest_seconds: Gauge::default(),
+            sessions_lost: Counter::default(),
+            provisioning_timed_out: Counter::default(),
+            removed: Family::default(),
+        };
+        registry.register("commands", "Commands by method, outcome and code", metrics.settled.clone());
+        registry.register("replays", "Successes shown again for a request id", metrics.replays.clone());
+        registry.register("mismatches", "Request ids used with another request", metrics.mismatches.clone());
+        registry.register("uncertain", "Request ids whose outcome was told uncertain", metrics.uncertain.clone());
+        registry.register("put_backs", "Deliveries put back, by reason", metrics.put_back.clone());
+        registry.register("set_aside", "Deliveries set aside, by reason", metrics.set_aside.clone());
+        registry.register("command_seconds", "Time from delivery to answer", metrics.seconds.clone());
+        registry.register("queue_waiting", "Commands waiting, by queue", metrics.waiting.clone());
+        registry.register("claims_unresolved", "Claims without an outcome", metrics.claims_unresolved.clone());
+        registry.register("set_aside_kept", "Deliveries set aside and kept", metrics.set_aside_kept.clone());
+        registry.register("marks_published", "Marks published", metrics.marks.clone());
+        registry.register("marks_waiting", "Marks committed and not published", metrics.marks_waiting.clone());
+        registry.register("marks_oldest_seconds", "Age of the oldest of them", metrics.marks_oldest_seconds.clone());
+        registry.register("sessions_lost", "Sessions whose bridge was judged gone", metrics.sessions_lost.clone());
+        registry.register(
+            "provisioning_timed_out",
+            "Sandboxes whose provisioning window passed",
+            metrics.provisioning_timed_out.clone(),
+        );
+        registry.register("removed", "Rows removed by retention, by table", metrics.removed.clone());
+        metrics
+    }
+}

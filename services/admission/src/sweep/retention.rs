@@ -1,0 +1,78 @@
+//! Records that are old enough. An unresolved claim or command is never one of them.
+
+use std::time::Duration;
+
+use roadstead_store::{Database, FlightError, StoreError};
+use tokio_util::sync::CancellationToken;
+
+use super::{Sweeps, pause};
+use crate::metrics::Reason;
+
+/// Rows that one statement removes. Small, so that nobody's commit waits for it.
+const ROWS: u32 = 500;
+/// Pause between two statements of a round.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A table that retention is about.
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Command,
+    Claim,
+    Process,
+    SetAside,
+}
+
+impl Table {
+    const ALL: [Self; 4] = [Self::Command, Self::Claim, Self::Process, Self::SetAside];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Command => "command",
+            Self::Claim => "claim",
+            Self::Process => "process",
+            Self::SetAside => "set_aside",
+        }
+    }
+
+    async fn delete(self, database: &Database) -> Result<u64, FlightError> {
+        Ok(match self {
+            Self::Command => database.delete_old_commands(ROWS).await?,
+            Self::Claim => database.delete_old_claims(ROWS).await?,
+            Self::Process => database.delete_old_processes(ROWS).await?,
+            Self::SetAside => database.delete_old_set_aside(ROWS).await?,
+        })
+    }
+}
+
+/// Removes what is old, table by table, and counts what must not grow.
+pub(super) async fn round(sweeps: &Sweeps, stop: &CancellationToken) {
+    for table in Table::ALL {
+        drain(sweeps, table, stop).await;
+    }
+    gauge(&sweeps.metrics.claims_unresolved, sweeps.database.unresolved_claims().await);
+    gauge(&sweeps.metrics.set_aside_kept, sweeps.database.set_aside_count().await);
+}
+
+async fn drain(sweeps: &Sweeps, table: Table, stop: &CancellationToken) {
+    let removed = sweeps.metrics.removed.get_or_create_owned(&Reason { reason: table.word() });
+    loop {
+        match table.delete(&sweeps.database).await {
+            Ok(count) => {
+                removed.inc_by(count);
+                if count < u64::from(ROWS) || !pause(PAUSE, stop).await {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::debug!(table = table.word(), %error, "retention is put off");
+                return;
+            }
+        }
+    }
+}
+
+fn gauge(gauge: &prometheus_client::metrics::gauge::Gauge, counted: Result<u64, StoreError>) {
+    if let Ok(count) = counted {
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+}
