@@ -26,12 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out_dir.join("redacted.rs"), redactions(&secretive)?)?;
     fs::write(out_dir.join("methods.rs"), methods(&pool)?)?;
 
+    let mut config = tonic_prost_build::Config::new();
+    config.enable_type_names();
     tonic_prost_build::configure()
         .btree_map(".")
         .bytes(".")
         .include_file("packages.rs")
         .skip_debug(secretive.iter().map(|message| format!(".{}", message.full_name())))
-        .compile_fds(compiler.file_descriptor_set())?;
+        .compile_fds_with_config(compiler.file_descriptor_set(), config)?;
     Ok(())
 }
 
