@@ -38,7 +38,7 @@ use tonic_health::server::HealthReporter;
 
 pub use config::{Config, Where};
 use door::EdgeDoor;
-use watch::{Entries, Follower, Hub, Watches};
+use watch::{Entries, Hub, Rights, Sandboxes, Watches, feed};
 
 /// Commands of all callers together that this process keeps in flight.
 const IN_FLIGHT: usize = 4096;
@@ -142,7 +142,8 @@ impl Edge {
         })
         .await?;
 
-        let (hub, entries) = (Hub::default(), Entries::default());
+        let (hub, entries, rights) = (Hub::default(), Entries::default(), Rights::default());
+        let watched = service.metrics.register(watch::Metrics::register);
         let (compared, clock) = tokio::sync::watch::channel(clock::Compared::NoAnswer);
         let commands = Arc::new(OnceLock::new());
         let drain = service.tasks.stop_token(Phase::Serving).clone();
@@ -150,7 +151,14 @@ impl Edge {
         let door = EdgeDoor {
             bus: bus.clone(),
             commands: Arc::clone(&commands),
-            watches: Watches::new(bus.clone(), hub.clone(), entries.clone(), watches as usize),
+            watches: Watches::new(
+                bus.clone(),
+                hub.clone(),
+                entries.clone(),
+                rights.clone(),
+                watched.clone(),
+                watches as usize,
+            ),
             readiness: service.readiness.clone(),
             clock,
             drain: drain.clone(),
@@ -165,9 +173,15 @@ impl Edge {
         tasks.optional(Phase::Background, "commands", |stop| {
             open_commands(bus.clone(), seal, usize::from(caller_share), commands, latch, stop)
         });
-        let follower = Follower { bus: bus.clone(), hub: hub.clone(), entries: entries.clone() };
+        let sandboxes = Sandboxes { hub: hub.clone(), entries: entries.clone() };
         let latch = readiness.latch("feed of sandboxes");
-        tasks.essential(Phase::Background, "feed of sandboxes", |stop| follower.run(latch, stop));
+        tasks.essential(Phase::Background, "feed of sandboxes", |stop| {
+            feed::follow(bus.clone(), sandboxes, watched.clone(), latch, stop)
+        });
+        let latch = readiness.latch("feed of rights");
+        tasks.essential(Phase::Background, "feed of rights", |stop| {
+            feed::follow(bus.clone(), rights, watched, latch, stop)
+        });
         tasks.essential(Phase::Background, "entries", |stop| done(entries.run(bus.clone(), hub, stop)));
         tasks.essential(Phase::Background, "clock", |stop| done(clock::run(bus, readiness.clone(), compared, stop)));
         tasks.essential(Phase::Background, "health", |stop| done(report(readiness.clone(), reporter, stop)));

@@ -1,13 +1,18 @@
 //! `WatchSandbox`: every stream of this process follows one shared feed (D7).
 
 mod entries;
-mod feed;
+pub(crate) mod feed;
 mod following;
 mod hub;
+mod metrics;
+mod rights;
+mod sandboxes;
 mod shown;
 mod stream;
 
 pub(crate) use entries::Entries;
-pub(crate) use feed::Follower;
 pub(crate) use hub::Hub;
+pub(crate) use metrics::Metrics;
+pub(crate) use rights::Rights;
+pub(crate) use sandboxes::Sandboxes;
 pub(crate) use stream::Watches;

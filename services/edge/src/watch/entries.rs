@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use prost::Message as _;
 use roadstead_bus::Bus;
-use roadstead_proto::internal::{SandboxEntriesReply, SandboxEntriesRequest};
+use roadstead_proto::internal::read_reply::Outcome;
+use roadstead_proto::internal::{ReadReply, SandboxEntriesReply, SandboxEntriesRequest};
 use roadstead_proto::subject;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -137,6 +138,8 @@ async fn request(bus: &Bus, batch: &[(Uuid, Waiters)]) -> Result<SandboxEntriesR
         tracing::debug!(%error, "no entries");
         "no answer"
     })?;
+    let outcome = ReadReply::decode(reply).map_err(|_| "the answer cannot be read")?.outcome;
+    let Some(Outcome::Response(reply)) = outcome else { return Err("the question was refused") };
     let reply = SandboxEntriesReply::decode(reply).map_err(|_| "the answer cannot be read")?;
     if reply.entries.is_empty() { Err("the answer is empty") } else { Ok(reply) }
 }

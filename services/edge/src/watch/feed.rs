@@ -1,31 +1,39 @@
-//! The task that follows the projection's feed, all of it and all the time, and keeps the hub up to date.
+//! The task that follows one feed of the watch role, all of it and all the time.
 
 use std::time::Duration;
 
-use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_bus::feed::{Feed, News, Stored};
-use roadstead_proto::bucket::{Bucket, SandboxKey};
-use roadstead_proto::internal::SandboxEntry;
+use roadstead_proto::bucket::Bucket;
 use roadstead_service_kit::readiness::Latch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::entries::Entries;
-use super::hub::Hub;
-use super::shown::Shown;
+use super::metrics::Metrics;
 
 /// Every watch replica beats once a second; without any for this long, the feed is taken for broken.
 const SILENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Follows the feed for the hub.
-#[derive(Debug)]
-pub(crate) struct Follower {
-    pub(crate) bus: Bus,
-    pub(crate) hub: Hub,
-    pub(crate) entries: Entries,
+/// What is told by a feed. Neither call may take long: what is not drained is lost.
+pub(crate) trait Listener: Send + 'static {
+    /// The bucket behind the feed.
+    const BUCKET: Bucket;
+
+    /// Something was stored.
+    fn stored(&self, stored: Stored) -> Heard;
+
+    /// Something may have been missed: whatever is known may be out of date. What follows is complete again.
+    fn missed(&self);
+}
+
+/// What a message was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// A sign that the feed works.
+    Beat,
+    Other,
 }
 
 /// The feed cannot be followed any more.
@@ -33,67 +41,52 @@ pub(crate) struct Follower {
 #[error("the connection to the broker was closed")]
 pub(crate) struct Closed;
 
-impl Follower {
-    /// Follows until it is told to stop. The latch is released at the first beat: from then on changes arrive.
-    ///
-    /// # Errors
-    ///
-    /// If the connection was closed for good.
-    pub(crate) async fn run(self, latch: Latch, stop: CancellationToken) -> Result<(), Closed> {
-        stop.run_until_cancelled(self.follow(latch)).await.unwrap_or(Ok(()))
-    }
+/// Follows until told to stop. The latch is released at the first beat: from then on changes arrive.
+///
+/// # Errors
+///
+/// If the connection was closed for good.
+pub(crate) async fn follow<L: Listener>(
+    bus: Bus,
+    listener: L,
+    metrics: Metrics,
+    latch: Latch,
+    stop: CancellationToken,
+) -> Result<(), Closed> {
+    stop.run_until_cancelled(follow_for_ever(bus, listener, metrics, latch)).await.unwrap_or(Ok(()))
+}
 
-    async fn follow(&self, latch: Latch) -> Result<(), Closed> {
-        let mut latch = Some(latch);
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let mut feed = Feed::follow(&self.bus, Bucket::Sandboxes).await.map_err(|_| Closed)?;
-            // Whatever changed before the subscription stood was told to nobody here.
-            self.entries.refresh(self.hub.watched());
-            let mut silent_at = Instant::now() + SILENCE;
-            while let Ok(news) = tokio::time::timeout_at(silent_at, feed.next()).await {
-                if self.take(news.ok_or(Closed)?) == Heard::Beat {
-                    silent_at = Instant::now() + SILENCE;
-                    pause = FIRST_PAUSE;
-                    if let Some(latch) = latch.take() {
-                        latch.release();
+async fn follow_for_ever<L: Listener>(bus: Bus, listener: L, metrics: Metrics, latch: Latch) -> Result<(), Closed> {
+    let bucket = L::BUCKET.name();
+    let mut latch = Some(latch);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let mut feed = Feed::follow(&bus, L::BUCKET).await.map_err(|_| Closed)?;
+        // Whatever was stored before the subscription stood was told to nobody here.
+        listener.missed();
+        let mut silent_at = Instant::now() + SILENCE;
+        while let Ok(news) = tokio::time::timeout_at(silent_at, feed.next()).await {
+            match news.ok_or(Closed)? {
+                News::Gap => {
+                    tracing::warn!(bucket, "the feed has a gap");
+                    metrics.gap(bucket);
+                    listener.missed();
+                }
+                News::Stored(stored) => {
+                    if listener.stored(stored) == Heard::Beat {
+                        silent_at = Instant::now() + SILENCE;
+                        pause = FIRST_PAUSE;
+                        if let Some(latch) = latch.take() {
+                            latch.release();
+                        }
                     }
                 }
             }
-            tracing::warn!("the feed of sandboxes is silent; subscribing again");
-            drop(feed);
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        tracing::warn!(bucket, "the feed is silent; subscribing again");
+        metrics.silence(bucket);
+        drop(feed);
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
-
-    fn take(&self, news: News) -> Heard {
-        let Stored { key, value, .. } = match news {
-            News::Stored(stored) => stored,
-            News::Gap => {
-                tracing::warn!("the feed of sandboxes has a gap; reading what is watched");
-                self.entries.refresh(self.hub.watched());
-                return Heard::Other;
-            }
-        };
-        match (key.parse(), value) {
-            (Ok(SandboxKey::Beat(_)), _) => return Heard::Beat,
-            (Ok(SandboxKey::Sandbox { sandbox_id, .. }), value) if self.hub.is_watched(&sandbox_id) => {
-                match value.map(SandboxEntry::decode) {
-                    Some(Ok(entry)) => self.hub.offer(sandbox_id, Shown::of(entry)),
-                    // Purged, or not to be read: Postgres knows.
-                    Some(Err(_)) | None => self.entries.refresh([sandbox_id]),
-                }
-            }
-            (Ok(SandboxKey::Sandbox { .. }), _) => {}
-            (Err(_), _) => tracing::error!("the feed of sandboxes has a key that cannot be read; left out"),
-        }
-        Heard::Other
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
-    Beat,
-    Other,
 }

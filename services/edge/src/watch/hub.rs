@@ -131,7 +131,8 @@ mod tests {
             }
             let newest = before.unwrap();
             prop_assert!(offers.iter().all(|offer| !offer.supersedes(&newest)));
-            prop_assert_eq!(newest.state == State::Gone, offers.iter().any(|offer| offer.state == State::Gone));
+            let mut of_its_epoch = offers.iter().filter(|offer| offer.version.epoch == newest.version.epoch);
+            prop_assert_eq!(newest.state == State::Gone, of_its_epoch.any(|offer| offer.state == State::Gone));
         }
 
         #[test]

@@ -42,8 +42,12 @@ impl Shown {
         Self { version: Version { epoch, version }, workspace_id, state }
     }
 
-    /// Whether this is to replace `other`: gone is final, and otherwise the newer state wins.
+    /// Whether this is to replace `other`: a later life of the database wins, in one life gone is final, and otherwise
+    /// the newer version wins.
     pub(crate) fn supersedes(&self, other: &Self) -> bool {
+        if self.version.epoch != other.version.epoch {
+            return self.version.epoch > other.version.epoch;
+        }
         match (&self.state, &other.state) {
             (_, State::Gone) => false,
             (State::Gone, State::Here { .. }) => true,

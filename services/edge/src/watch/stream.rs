@@ -4,41 +4,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_door::Call;
+use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
 use roadstead_proto::api::v1::{GetSandboxRequest, SandboxResponse, WatchSandboxRequest};
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::Status;
+use tonic::{Code, Status};
 use uuid::Uuid;
 
 use super::entries::Entries;
 use super::following::{Following, Step};
 use super::hub::{Hub, Watcher};
+use super::metrics::{Counted, Metrics};
+use super::rights::{Rights, RightsWatcher};
 use super::shown::State;
 use crate::read;
 
 /// How long a stream waits for its first state.
 const BEGIN: Duration = Duration::from_secs(10);
+/// How long one attempt to authorize a caller again takes at most, and how long a caller may watch on without one that
+/// succeeded.
+const AUTHORIZE: Duration = Duration::from_secs(5);
+/// Callers that are authorized again at the same time.
+const AUTHORIZING: usize = 64;
 
 /// Opens streams. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Watches {
-    bus: Bus,
-    hub: Hub,
-    entries: Entries,
+    pub(crate) bus: Bus,
+    pub(crate) hub: Hub,
+    pub(crate) entries: Entries,
+    pub(crate) rights: Rights,
+    pub(crate) metrics: Metrics,
     places: Arc<Semaphore>,
+    authorizing: Arc<Semaphore>,
 }
 
 impl Watches {
     /// Opens at most `streams` at a time.
-    pub(crate) fn new(bus: Bus, hub: Hub, entries: Entries, streams: usize) -> Self {
+    pub(crate) fn new(bus: Bus, hub: Hub, entries: Entries, rights: Rights, metrics: Metrics, streams: usize) -> Self {
         let places = Arc::new(Semaphore::new(streams.min(Semaphore::MAX_PERMITS)));
-        Self { bus, hub, entries, places }
+        Self { bus, hub, entries, rights, metrics, places, authorizing: Arc::new(Semaphore::new(AUTHORIZING)) }
     }
 
     /// Opens a stream.
@@ -57,49 +68,115 @@ impl Watches {
             return Err(Status::unimplemented("resume_after_cursor is not served yet: there are no cursors yet"));
         }
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy("too many watches are open here"))?;
-        let id = self.resolve(call, &request).await?;
+        let following = Following::new(&request);
+        let get = GetSandboxRequest { name: request.sandbox, workspace_scope: request.workspace_scope };
+        let caller = Caller { watches: self.clone(), call: call.clone(), get: get.encode_to_vec().into() };
+
+        let before = self.rights.now();
+        let id = caller.resolve().await?;
         let mut watcher = self.hub.enter(id);
         // Read after entering: what changed since the name was resolved is either in what is read or comes by the feed.
         match tokio::time::timeout(BEGIN, self.entries.read(id)).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(unavailable("the sandbox cannot be read now")),
         }
-        if watcher.newest().is_none_or(|newest| newest.state == State::Gone) {
-            return Err(Status::not_found("the sandbox has just been deleted"));
-        }
-        let open = Open { watcher, following: Following::new(&request), _place: place };
-        Ok(futures_util::stream::unfold(open, |mut open| async move {
-            let event = open.next().await?;
-            Some((Ok(event), open))
-        }))
+        let newest = watcher.newest().filter(|newest| newest.state != State::Gone);
+        let newest = newest.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
+        let user = call.user()?;
+        // An administrator of the platform is no member, and keeps its rights as long as its credential.
+        let rights = match Uuid::try_parse(&newest.workspace_id) {
+            _ if user.platform_admin => None,
+            Ok(workspace_id) => Some(self.rights.enter(workspace_id, &user.subject, before)),
+            Err(_) => return Err(Status::internal("an answer could not be read")),
+        };
+        let counted = self.metrics.opened();
+        let open = Open { caller, watcher, rights, following, ended: false, _place: place, _counted: counted };
+        Ok(stream::unfold(open, |mut open| async move { Some((open.next().await?, open)) }))
     }
+}
 
+/// Whose stream it is, and how to ask again what they may see.
+struct Caller {
+    watches: Watches,
+    call: Call,
+    get: Bytes,
+}
+
+impl Caller {
     /// The id behind the name, if the caller may see it.
-    async fn resolve(&self, call: &Call, request: &WatchSandboxRequest) -> Result<Uuid, Status> {
-        let get = GetSandboxRequest { name: request.sandbox.clone(), workspace_scope: request.workspace_scope.clone() };
-        let reply = read::ask(&self.bus, &subject::read(Method::GetSandbox), call, get.encode_to_vec().into()).await?;
+    async fn resolve(&self) -> Result<Uuid, Status> {
+        let subject = subject::read(Method::GetSandbox);
+        let reply = read::ask(&self.watches.bus, &subject, &self.call, self.get.clone()).await?;
         let metadata = SandboxResponse::decode(reply.message).ok().and_then(|response| response.sandbox?.metadata);
         metadata
             .and_then(|metadata| Uuid::try_parse(&metadata.id).ok())
             .ok_or_else(|| Status::internal("an answer could not be read"))
     }
+
+    /// Whether the caller may watch on. Whether the name still denotes the same sandbox does not matter here.
+    async fn authorize(&mut self) -> Result<(), Status> {
+        let authorizing = Arc::clone(&self.watches.authorizing);
+        let _turn = authorizing.acquire().await.map_err(|_| Status::internal("an internal error"))?;
+        self.call.deadline = Deadline::after(AUTHORIZE);
+        match self.resolve().await {
+            Ok(_) => Ok(()),
+            Err(status) if status.code() == Code::NotFound => Ok(()),
+            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
+                self.watches.metrics.denied();
+                Err(status)
+            }
+            Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
+        }
+    }
 }
 
 /// An open stream.
 struct Open {
+    caller: Caller,
     watcher: Watcher,
+    rights: Option<RightsWatcher>,
     following: Following,
+    ended: bool,
     _place: OwnedSemaphorePermit,
+    _counted: Counted,
 }
 
 impl Open {
-    /// The next event; none at the end.
-    async fn next(&mut self) -> Option<Bytes> {
+    /// The next event, or the error with which the stream ends; none at the end.
+    async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        if self.ended {
+            return None;
+        }
         loop {
-            match self.watcher.newest().map(|newest| self.following.next(&newest)) {
-                Some(Step::Send(event)) => return Some(event),
-                Some(Step::End) => return None,
-                Some(Step::Wait) | None => self.watcher.changed().await,
+            let in_doubt = async {
+                match &mut self.rights {
+                    Some(rights) => rights.in_doubt().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let following = &mut self.following;
+            let watcher = &mut self.watcher;
+            let step = async {
+                loop {
+                    match watcher.newest().map(|newest| following.next(&newest)) {
+                        Some(Step::Wait) | None => watcher.changed().await,
+                        Some(step) => return step,
+                    }
+                }
+            };
+            tokio::select! {
+                // First: nothing is sent to somebody who may not see it.
+                biased;
+                () = in_doubt => {
+                    if let Err(status) = self.caller.authorize().await {
+                        self.ended = true;
+                        return Some(Err(status));
+                    }
+                }
+                step = step => match step {
+                    Step::Send(event) => return Some(Ok(event)),
+                    Step::End | Step::Wait => return None,
+                },
             }
         }
     }
