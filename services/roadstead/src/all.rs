@@ -14,6 +14,7 @@ use roadstead_embedded::postgres::SUPERUSER;
 use roadstead_embedded::{Binaries, Embedded, EmbeddedSettings, Kept, RestartPolicy};
 use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::{Keyring, OwnerKeys};
+use roadstead_service_kit::settings::LogSettings;
 use roadstead_service_kit::shutdown::Shutdown;
 use futures_util::future::{select_all, try_join_all};
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ use self::layout::{Counts, Replica};
 use self::role_process::RoleProcess;
 use self::run_file::{RunFile, RunningReplica};
 use crate::client::output::line;
-use crate::operate::keys::Layout;
+use crate::operate::keys::{Layout, broker_users};
 use crate::operate::{health, migrate};
 use crate::role;
 
@@ -55,8 +56,6 @@ pub struct Command {
     /// Further flags for every edge, such as --edge-flag=--tokens=FILE
     #[arg(long = "edge-flag", value_name = "FLAG", allow_hyphen_values = true)]
     edge_flags: Vec<String>,
-    #[command(flatten)]
-    log: roadstead_service_kit::settings::LogSettings,
 }
 
 /// What every role is told.
@@ -69,7 +68,8 @@ struct Deployment {
 }
 
 impl Command {
-    pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
+    /// Runs until shutdown is requested. `log` is passed on to processes that are started.
+    pub async fn run(self, log: &LogSettings, shutdown: Shutdown) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.data).with_context(|| format!("cannot make {}", self.data.display()))?;
         let data = std::fs::canonicalize(&self.data)?;
         RunFile::remove(&data);
@@ -86,7 +86,7 @@ impl Command {
             keys,
             nats_url: servers.nats_url().to_owned(),
             database_url,
-            log: self.log.arguments(),
+            log: log.arguments(),
             edge_flags: self.edge_flags.clone(),
         };
         let replicas = self.replicas.replicas(self.free_ports, roadstead_embedded::port::free)?;
@@ -110,16 +110,11 @@ impl Command {
     }
 
     async fn start_servers(&self, data: &Path, keyring: &Keyring) -> anyhow::Result<Embedded> {
-        let users: Vec<(Role, String)> = keyring
-            .export_broker()
-            .users()
-            .flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())))
-            .collect();
         let settings = EmbeddedSettings {
             binaries: Binaries::from_env()?,
             folder: data.to_owned(),
             nats_port: (!self.free_ports).then_some(4222),
-            nats_config: permissions::limits_and_users(&Auth::Nkeys(users)),
+            nats_config: permissions::limits_and_users(&Auth::Nkeys(broker_users(keyring))),
             postgres_port: (!self.free_ports).then_some(5433),
             postgres_settings: Vec::new(),
             durable: !self.not_durable,
@@ -145,7 +140,6 @@ impl Deployment {
         if replica.role == Role::Edge {
             arguments.extend(self.edge_flags.iter().cloned());
         }
-        arguments.extend(self.log.iter().cloned());
         arguments
     }
 
@@ -183,7 +177,8 @@ impl Deployment {
         std::fs::create_dir_all(&logs)?;
         let starting = replicas.iter().map(|replica| {
             let log = logs.join(format!("{}-{}.log", replica.role, replica.number));
-            let process = RoleProcess { replica: replica.clone(), arguments: self.arguments(replica), log };
+            let arguments = self.log.iter().cloned().chain(self.arguments(replica)).collect();
+            let process = RoleProcess { replica: replica.clone(), arguments, log };
             Kept::start(process, RestartPolicy::default())
         });
         let kept = tokio::select! {

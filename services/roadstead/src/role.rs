@@ -22,7 +22,7 @@ pub enum Command {
 impl Command {
     pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         match self {
-            Self::Edge(config) => roadstead_edge::run(config, shutdown).await,
+            Self::Edge(config) => Ok(roadstead_edge::run(config, shutdown).await?),
             Self::Admission(config) => roadstead_admission::run(config, shutdown).await,
             Self::ConfigSnapshot(config) => roadstead_config_snapshot::run(config, shutdown).await,
             Self::Watch(config) => roadstead_watch::run(config, shutdown).await,

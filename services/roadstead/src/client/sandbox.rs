@@ -7,7 +7,7 @@ use roadstead_proto::api::v1;
 
 use super::connect::Connection;
 use super::output::{Output, line, short, table};
-use super::{request_id, scope};
+use super::{request_id, scope, watch};
 use crate::operate::keys::write_private;
 use crate::operate::mint;
 
@@ -54,6 +54,13 @@ enum Action {
     Start { name: String },
     /// Remove a sandbox
     Delete { name: String },
+    /// Show a sandbox's changes as they happen, until it is deleted. `roadstead watch NAME` does the same
+    Watch {
+        name: String,
+        /// End at READY, ERROR, COMPLETED or STOPPED
+        #[arg(long)]
+        until_terminal: bool,
+    },
     /// Mint the token with which the sandbox's supervisor connects. Asks admission over the broker, as operator
     Token {
         name: String,
@@ -128,6 +135,9 @@ impl Command {
                     v1::DeletionOutcome::Accepted => "deletion accepted; it ends when the session has ended".to_owned(),
                     _ => "deleted".to_owned(),
                 })
+            }
+            Action::Watch { name, until_terminal } => {
+                watch::run(connection.open_stream().await?, output, &workspace, name, until_terminal).await
             }
             Action::Token { name, to, operator } => {
                 let minted = operator.mint(&workspace, &name).await?;

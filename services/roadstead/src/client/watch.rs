@@ -1,49 +1,35 @@
-//! `roadstead watch`
+//! `roadstead sandbox watch NAME`, or for short `roadstead watch NAME`
 
-use clap::Args;
 use roadstead_proto::api::v1;
 
-use super::connect::Connection;
+use super::connect::Client;
 use super::output::{Format, Output, json, line};
 use super::sandbox::phase_of;
 use super::scope;
 
-/// Show a sandbox's changes as they happen, until it is deleted.
-#[derive(Args, Debug)]
-pub struct Command {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
+/// Shows a sandbox's changes as they happen, until it is deleted or, with `until_terminal`, has come to rest.
+pub async fn run(
+    mut client: Client,
     output: Output,
-    /// Workspace of the sandbox
-    #[arg(short, long, env = "ROADSTEAD_WORKSPACE", default_value = "default")]
-    workspace: String,
-    /// Name of the sandbox
+    workspace: &str,
     sandbox: String,
-    /// End at READY, ERROR, COMPLETED or STOPPED
-    #[arg(long)]
     until_terminal: bool,
-}
-
-impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
-        let mut client = self.connection.open_stream().await?;
-        let request = v1::WatchSandboxRequest {
-            workspace_scope: scope(&self.workspace),
-            sandbox: self.sandbox,
-            follow_status: true,
-            stop_on_terminal: self.until_terminal,
-            ..Default::default()
-        };
-        let mut events = client.watch_sandbox(request).await?.into_inner();
-        while let Some(event) = events.message().await? {
-            match self.output.output {
-                Format::Json => line(&json(&event)?)?,
-                Format::Text => line(&text(&event))?,
-            }
+) -> anyhow::Result<()> {
+    let request = v1::WatchSandboxRequest {
+        workspace_scope: scope(workspace),
+        sandbox,
+        follow_status: true,
+        stop_on_terminal: until_terminal,
+        ..Default::default()
+    };
+    let mut events = client.watch_sandbox(request).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        match output.output {
+            Format::Json => line(&json(&event)?)?,
+            Format::Text => line(&text(&event))?,
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn text(event: &v1::SandboxStreamEvent) -> String {

@@ -51,8 +51,9 @@ impl Watched {
 
     /// Waits until the stream has shown what `wanted` looks for.
     pub async fn until(&mut self, within: Duration, wanted: impl Fn(&Seen) -> bool) -> anyhow::Result<Seen> {
-        match tokio::time::timeout(within, self.seen.wait_for(|seen| wanted(seen))).await {
-            Ok(Ok(seen)) => Ok(seen.clone()),
+        let waited = tokio::time::timeout(within, self.seen.wait_for(|seen| wanted(seen))).await;
+        match waited.map(|seen| seen.map(|seen| seen.clone())) {
+            Ok(Ok(seen)) => Ok(seen),
             Ok(Err(_)) => bail!("the watch broke: {:?}", (&mut self.task).await?.err()),
             Err(_) => bail!("the watch has shown only {:?}", self.seen.borrow().shown),
         }

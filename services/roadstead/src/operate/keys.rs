@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use roadstead_bus::permissions;
+use roadstead_bus::permissions::{self, Auth};
 use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::{Keyring, OwnerKeys};
 use secrecy::ExposeSecret as _;
@@ -89,14 +89,17 @@ impl Init {
 
     fn export(&self, layout: &Layout, keyring: &Keyring) -> anyhow::Result<()> {
         layout.export(keyring)?;
-        let config = permissions::server_config(
-            self.broker_listen,
-            &self.broker_store,
-            permissions::Auth::Nkeys(keyring.export_broker().users()),
-        );
+        let users = Auth::Nkeys(broker_users(keyring));
+        let config = permissions::server_config(&self.broker_listen.to_string(), &self.broker_store, &users);
         write_private(&layout.folder("broker")?.join("nats.conf"), config.as_bytes())?;
         line(&format!("keys are in {}", layout.dir.display()))
     }
+}
+
+/// Each role with the public half of each of its nkeys.
+pub fn broker_users(keyring: &Keyring) -> Vec<(Role, String)> {
+    let keys = keyring.export_broker();
+    keys.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone()))).collect()
 }
 
 /// Where key files stand below one folder: a folder for each reader, so that each can be mounted alone.
