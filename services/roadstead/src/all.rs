@@ -1,14 +1,15 @@
 //! `roadstead all`: every role on this machine, with a nats-server and a Postgres of their own in one data folder.
 
-pub mod layout;
+pub(crate) mod layout;
 mod role_process;
-pub mod run_file;
+pub(crate) mod run_file;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Parser as _};
+use futures_util::future::{select_all, try_join_all};
 use roadstead_bus::permissions::{self, Auth};
 use roadstead_embedded::postgres::SUPERUSER;
 use roadstead_embedded::{Binaries, Embedded, EmbeddedSettings, Kept, RestartPolicy};
@@ -16,7 +17,6 @@ use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::{Keyring, OwnerKeys};
 use roadstead_service_kit::settings::LogSettings;
 use roadstead_service_kit::shutdown::Shutdown;
-use futures_util::future::{select_all, try_join_all};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ const SERVER_STOP_TIME: Duration = Duration::from_secs(10);
 
 /// Run everything on this machine, data in one folder. The first start makes what is missing, a later one recovers it
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     /// Folder for keys, broker and database
     #[arg(long, env = "ROADSTEAD_DATA", default_value = ".roadstead/data", value_name = "DIR")]
     data: PathBuf,
@@ -69,7 +69,7 @@ struct Deployment {
 
 impl Command {
     /// Runs until shutdown is requested. `log` is passed on to processes that are started.
-    pub async fn run(self, log: &LogSettings, shutdown: Shutdown) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, log: &LogSettings, shutdown: Shutdown) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.data).with_context(|| format!("cannot make {}", self.data.display()))?;
         let data = std::fs::canonicalize(&self.data)?;
         RunFile::remove(&data);

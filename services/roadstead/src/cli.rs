@@ -13,16 +13,16 @@ use crate::{all, client, demo, operate, role};
 /// talk to it, and `roadstead watch NAME` shows a sandbox change. The five roles are for deployments that run them apart.
 #[derive(Parser, Debug)]
 #[command(version, propagate_version = true, max_term_width = 110)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(flatten)]
-    pub log: LogSettings,
+    pub(crate) log: LogSettings,
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 #[derive(Subcommand, Debug)]
 #[allow(clippy::large_enum_variant, reason = "one value in the life of the process")]
-pub enum Command {
+pub(crate) enum Command {
     #[command(flatten)]
     Role(role::Command),
     All(all::Command),
@@ -38,7 +38,7 @@ pub enum Command {
 }
 
 /// `watch` is a role, and what people do with a sandbox: followed by a name it is short for `sandbox watch`.
-pub fn expand(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn expand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let named = arguments.get(2).is_some_and(|next| !next.as_encoded_bytes().starts_with(b"-"));
     if named && arguments.get(1).is_some_and(|command| command == "watch") {
         arguments.insert(1, "sandbox".into());
@@ -48,7 +48,7 @@ pub fn expand(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 impl Command {
     /// Name under which its traces go.
-    pub const fn service(&self) -> &'static str {
+    pub(crate) const fn service(&self) -> &'static str {
         match self {
             Self::Role(role) => role.role().name(),
             _ => "roadstead",
@@ -58,9 +58,9 @@ impl Command {
 
 /// The command line of a role alone: what `roadstead all` builds for each replica.
 #[derive(Parser, Debug)]
-pub struct Role {
+pub(crate) struct Role {
     #[command(subcommand)]
-    pub role: role::Command,
+    pub(crate) role: role::Command,
 }
 
 #[cfg(test)]

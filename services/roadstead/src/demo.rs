@@ -33,7 +33,7 @@ const REPLAYED: &str = "openshell-replayed";
 
 /// Run the main job from end to end and say what happened; exit status 0 only if all held
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     /// What to run against
     #[arg(long, value_enum, default_value_t = Kind::All)]
     target: Kind,
@@ -49,7 +49,7 @@ pub struct Command {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let mut report = Report::new(self.json);
         let target = self.target;
         let start = async {
@@ -308,11 +308,8 @@ impl Demo<'_> {
             };
             client.delete_provider(request).await?;
         }
-        let request = v1::DeleteWorkspaceRequest {
-            name: self.workspace.clone(),
-            request_id: request_id(),
-            ..Default::default()
-        };
+        let request =
+            v1::DeleteWorkspaceRequest { name: self.workspace.clone(), request_id: request_id(), ..Default::default() };
         client.delete_workspace(request).await?;
         let left = self.target.sandboxes_in_postgres(&self.workspace).await?;
         ensure!(left.is_empty(), "Postgres still holds {left:?}");

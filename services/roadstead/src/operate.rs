@@ -1,7 +1,7 @@
 //! The operator's commands that work on the deployment itself.
 
-pub mod health;
-pub mod keys;
-pub mod migrate;
-pub mod mint;
-pub mod supervisor;
+pub(crate) mod health;
+pub(crate) mod keys;
+pub(crate) mod migrate;
+pub(crate) mod mint;
+pub(crate) mod supervisor;

@@ -6,7 +6,7 @@ use roadstead_service_kit::shutdown::Shutdown;
 
 /// Runs one role in this process.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// The clients' door: gRPC, authentication, watch streams
     Edge(roadstead_edge::Config),
     /// Every write: ledger, authorization, rules, the transaction, the relay
@@ -20,7 +20,7 @@ pub enum Command {
 }
 
 impl Command {
-    pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         match self {
             Self::Edge(config) => Ok(roadstead_edge::run(config, shutdown).await?),
             Self::Admission(config) => roadstead_admission::run(config, shutdown).await,
@@ -30,7 +30,7 @@ impl Command {
         }
     }
 
-    pub const fn role(&self) -> Role {
+    pub(crate) const fn role(&self) -> Role {
         match self {
             Self::Edge(_) => Role::Edge,
             Self::Admission(_) => Role::Admission,

@@ -7,23 +7,24 @@ use std::str::FromStr;
 use roadstead_proto::role::Role;
 
 /// Roles that run as services, in the order in which they are started.
-pub const SERVICES: [Role; 5] = [Role::Admission, Role::ConfigSnapshot, Role::Watch, Role::SupervisorBridge, Role::Edge];
+pub(crate) const SERVICES: [Role; 5] =
+    [Role::Admission, Role::ConfigSnapshot, Role::Watch, Role::SupervisorBridge, Role::Edge];
 
 /// Largest number of replicas of one role on one machine.
 const MAX_REPLICAS: usize = 16;
 
 /// How many replicas of each role: `edge=2,admission=2`; one where nothing is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts(BTreeMap<Role, usize>);
+pub(crate) struct Counts(BTreeMap<Role, usize>);
 
 /// One replica with its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replica {
-    pub role: Role,
+pub(crate) struct Replica {
+    pub(crate) role: Role,
     /// From 1.
-    pub number: usize,
-    pub admin: SocketAddr,
-    pub listen: Option<SocketAddr>,
+    pub(crate) number: usize,
+    pub(crate) admin: SocketAddr,
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 impl FromStr for Counts {
@@ -47,13 +48,12 @@ impl Counts {
         self.0.get(&role).copied().unwrap_or(1)
     }
 
-    /// Whether some role is to run more than once.
-    pub fn replicated(&self) -> bool {
-        self.0.values().any(|count| *count > 1)
-    }
-
     /// All replicas. The first of a role has the role's own port unless `free_ports`; others get theirs from `free`.
-    pub fn replicas<E>(&self, free_ports: bool, mut free: impl FnMut() -> Result<u16, E>) -> Result<Vec<Replica>, E> {
+    pub(crate) fn replicas<E>(
+        &self,
+        free_ports: bool,
+        mut free: impl FnMut() -> Result<u16, E>,
+    ) -> Result<Vec<Replica>, E> {
         let mut replicas = Vec::new();
         for role in SERVICES {
             for number in 1..=self.of(role) {

@@ -13,11 +13,11 @@ use crate::operate::health;
 
 /// One replica, to be started any number of times at the same addresses.
 #[derive(Debug)]
-pub struct RoleProcess {
-    pub replica: Replica,
+pub(crate) struct RoleProcess {
+    pub(crate) replica: Replica,
     /// What follows the program's name.
-    pub arguments: Vec<String>,
-    pub log: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) log: PathBuf,
 }
 
 impl Server for RoleProcess {

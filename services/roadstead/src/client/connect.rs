@@ -14,27 +14,27 @@ use tonic::{Request, Status};
 
 /// Where the API is and who calls.
 #[derive(Args, Clone, Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Address of an edge; https for TLS
     #[arg(long, env = "ROADSTEAD_ENDPOINT", default_value = "http://127.0.0.1:17670", global = true)]
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     /// File with a bearer token; without it the call is anonymous, which an edge on loopback takes for a local developer
     #[arg(long, env = "ROADSTEAD_TOKEN_FILE", value_name = "FILE", global = true)]
-    pub token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
     /// File with the certificate authority to trust, for https
     #[arg(long, env = "ROADSTEAD_CA", value_name = "FILE", global = true)]
-    pub ca: Option<PathBuf>,
+    pub(crate) ca: Option<PathBuf>,
     /// Longest wait for an answer, in seconds
     #[arg(long, default_value_t = 60, global = true)]
-    pub timeout: u64,
+    pub(crate) timeout: u64,
 }
 
 /// A connected client.
-pub type Client = OpenShellClient<InterceptedService<Channel, Bearer>>;
+pub(crate) type Client = OpenShellClient<InterceptedService<Channel, Bearer>>;
 
 /// Adds the caller's token to each call.
 #[derive(Clone)]
-pub struct Bearer(Option<MetadataValue<Ascii>>);
+pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl std::fmt::Debug for Bearer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,7 +53,7 @@ impl Interceptor for Bearer {
 
 impl Connection {
     /// Connects. A call that is not answered in time ends with an error.
-    pub async fn open(&self) -> anyhow::Result<Client> {
+    pub(crate) async fn open(&self) -> anyhow::Result<Client> {
         let mut endpoint = self.channel()?.timeout(Duration::from_secs(self.timeout));
         if let Some(ca) = &self.ca {
             let pem = std::fs::read(ca).with_context(|| format!("cannot read {}", ca.display()))?;
@@ -63,7 +63,7 @@ impl Connection {
     }
 
     /// Connects for calls that stay open.
-    pub async fn open_stream(&self) -> anyhow::Result<Client> {
+    pub(crate) async fn open_stream(&self) -> anyhow::Result<Client> {
         self.client(self.channel()?).await
     }
 

@@ -9,21 +9,21 @@ use roadstead_proto::api::FILE_DESCRIPTOR_SET;
 
 /// How to print.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Output {
+pub(crate) struct Output {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t = Format::Text, global = true)]
-    pub output: Format,
+    pub(crate) output: Format,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     Text,
     Json,
 }
 
 impl Output {
     /// Prints `message`, or what `text` makes of it. Ends quietly if nobody reads any more.
-    pub fn show<M: prost::Message + prost::Name>(
+    pub(crate) fn show<M: prost::Message + prost::Name>(
         self,
         message: &M,
         text: impl FnOnce(&M) -> String,
@@ -37,19 +37,19 @@ impl Output {
 }
 
 /// Prints one line on standard output.
-pub fn line(text: &str) -> anyhow::Result<()> {
+pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout().lock(), "{}", text.trim_end())?;
     Ok(())
 }
 
 /// The message in protobuf's JSON form.
-pub fn json<M: prost::Message + prost::Name>(message: &M) -> anyhow::Result<String> {
+pub(crate) fn json<M: prost::Message + prost::Name>(message: &M) -> anyhow::Result<String> {
     let dynamic = DynamicMessage::decode(descriptor(&M::full_name())?, message.encode_to_vec().as_slice())?;
     Ok(serde_json::to_string(&dynamic)?)
 }
 
 /// Reads a message from protobuf's JSON form.
-pub fn from_json<M: prost::Message + prost::Name + Default>(text: &str) -> anyhow::Result<M> {
+pub(crate) fn from_json<M: prost::Message + prost::Name + Default>(text: &str) -> anyhow::Result<M> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let dynamic = DynamicMessage::deserialize(descriptor(&M::full_name())?, &mut deserializer)?;
     deserializer.end()?;
@@ -62,7 +62,7 @@ fn descriptor(name: &str) -> anyhow::Result<prost_reflect::MessageDescriptor> {
 }
 
 /// Says on standard error why a command failed. A server's refusal is told by its code and its own words.
-pub fn failure(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let text = match error.downcast_ref::<tonic::Status>() {
         Some(status) => format!("{:?}: {}", status.code(), status.message()),
         None => format!("{error:#}"),
@@ -73,10 +73,11 @@ pub fn failure(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Columns of equal width, the first row being the head.
-pub fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..columns).map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0))
+        .collect();
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
@@ -87,6 +88,6 @@ pub fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// An enum value without the prefix that protobuf repeats: `SANDBOX_PHASE_READY` → `READY`.
-pub fn short(name: &str, prefix: &str) -> String {
+pub(crate) fn short(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_owned()
 }

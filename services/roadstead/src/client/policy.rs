@@ -12,7 +12,7 @@ use super::{request_id, scope};
 
 /// What a sandbox's agent may touch.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -35,7 +35,7 @@ enum Action {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let mut client = self.connection.open().await?;
         let output = self.output;
         let workspace_scope = scope(&self.workspace);

@@ -13,7 +13,7 @@ use super::{request_id, scope};
 
 /// Providers: credentials and settings that sandboxes can have attached.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -64,7 +64,7 @@ enum Action {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let mut client = self.connection.open().await?;
         let (output, workspace) = (self.output, self.workspace);
         let workspace_scope = scope(&workspace);
@@ -89,7 +89,8 @@ impl Command {
                 output.show(&response, |response| rows(response.provider.as_slice()))
             }
             Action::Get { name } => {
-                let response = client.get_provider(v1::GetProviderRequest { workspace_scope, name }).await?.into_inner();
+                let response =
+                    client.get_provider(v1::GetProviderRequest { workspace_scope, name }).await?.into_inner();
                 output.show(&response, |response| rows(response.provider.as_slice()))
             }
             Action::List => {
@@ -109,12 +110,8 @@ impl Command {
                 }
             }
             Action::Delete { name } => {
-                let request = v1::DeleteProviderRequest {
-                    workspace_scope,
-                    name,
-                    request_id: request_id(),
-                    ..Default::default()
-                };
+                let request =
+                    v1::DeleteProviderRequest { workspace_scope, name, request_id: request_id(), ..Default::default() };
                 let response = client.delete_provider(request).await?.into_inner();
                 output.show(&response, |_| "deleted".to_owned())
             }

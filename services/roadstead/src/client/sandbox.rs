@@ -13,7 +13,7 @@ use crate::operate::mint;
 
 /// Sandboxes.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -73,7 +73,7 @@ enum Action {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let (output, workspace) = (self.output, self.workspace);
         let workspace_scope = scope(&workspace);
         let connection = self.connection;
@@ -91,7 +91,12 @@ impl Command {
                 output.show(&response, |response| rows(response.sandbox.as_slice()))
             }
             Action::Get { name } => {
-                let response = connection.open().await?.get_sandbox(v1::GetSandboxRequest { workspace_scope, name }).await?.into_inner();
+                let response = connection
+                    .open()
+                    .await?
+                    .get_sandbox(v1::GetSandboxRequest { workspace_scope, name })
+                    .await?
+                    .into_inner();
                 output.show(&response, |response| rows(response.sandbox.as_slice()))
             }
             Action::List { selector, all_workspaces } => {
@@ -124,12 +129,8 @@ impl Command {
                 output.show(&response, |response| rows(response.sandbox.as_slice()))
             }
             Action::Delete { name } => {
-                let request = v1::DeleteSandboxRequest {
-                    workspace_scope,
-                    name,
-                    request_id: request_id(),
-                    ..Default::default()
-                };
+                let request =
+                    v1::DeleteSandboxRequest { workspace_scope, name, request_id: request_id(), ..Default::default() };
                 let response = connection.open().await?.delete_sandbox(request).await?.into_inner();
                 output.show(&response, |response| match response.outcome() {
                     v1::DeletionOutcome::Accepted => "deletion accepted; it ends when the session has ended".to_owned(),
@@ -151,7 +152,7 @@ impl Command {
 }
 
 /// The phase as people read it.
-pub fn phase_of(sandbox: &v1::Sandbox) -> String {
+pub(crate) fn phase_of(sandbox: &v1::Sandbox) -> String {
     let phase = sandbox.status.as_ref().map_or(v1::SandboxPhase::Unspecified, |status| status.phase());
     short(phase.as_str_name(), "SANDBOX_PHASE_")
 }

@@ -8,7 +8,7 @@ use super::sandbox::phase_of;
 use super::scope;
 
 /// Shows a sandbox's changes as they happen, until it is deleted or, with `until_terminal`, has come to rest.
-pub async fn run(
+pub(crate) async fn run(
     mut client: Client,
     output: Output,
     workspace: &str,

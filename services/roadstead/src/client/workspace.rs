@@ -10,7 +10,7 @@ use super::{request_id, scope};
 
 /// Workspaces and their members.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -44,7 +44,7 @@ enum Action {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let mut client = self.connection.open().await?;
         let output = self.output;
         match self.action {
@@ -128,8 +128,10 @@ fn rows(workspaces: &[Workspace]) -> String {
 
 fn members(members: &[v1::WorkspaceMember]) -> String {
     let mut rows = vec![vec!["SUBJECT".into(), "ROLE".into()]];
-    rows.extend(members.iter().map(|member| {
-        vec![member.principal_subject.clone(), short(member.role().as_str_name(), "WORKSPACE_ROLE_")]
-    }));
+    rows.extend(
+        members.iter().map(|member| {
+            vec![member.principal_subject.clone(), short(member.role().as_str_name(), "WORKSPACE_ROLE_")]
+        }),
+    );
     table(&rows)
 }

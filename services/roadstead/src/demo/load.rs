@@ -12,21 +12,21 @@ use crate::client::connect::Client;
 use crate::client::{request_id, scope};
 
 /// How many are sent.
-pub const MUTATIONS: usize = 200;
+pub(crate) const MUTATIONS: usize = 200;
 /// How many have to be answered before the kill, so that it falls among the rest.
 const ANSWERED_BEFORE: usize = 20;
 
 /// What came of it.
-pub struct Tally {
-    pub killed: String,
-    pub failed: usize,
-    pub doubled: usize,
-    pub missing: usize,
-    pub unasked: usize,
+pub(crate) struct Tally {
+    pub(crate) killed: String,
+    pub(crate) failed: usize,
+    pub(crate) doubled: usize,
+    pub(crate) missing: usize,
+    pub(crate) unasked: usize,
 }
 
 /// Creates sandboxes through all `clients` at once and kills an admission on the way.
-pub async fn run(target: &Target, clients: &[Client], workspace: &str) -> anyhow::Result<Tally> {
+pub(crate) async fn run(target: &Target, clients: &[Client], workspace: &str) -> anyhow::Result<Tally> {
     let names: BTreeSet<String> = (0..MUTATIONS).map(|number| format!("load-{number}")).collect();
     let mut calls = JoinSet::new();
     for (name, client) in names.iter().zip(clients.iter().cycle()) {
@@ -67,7 +67,7 @@ pub async fn run(target: &Target, clients: &[Client], workspace: &str) -> anyhow
 
 impl Tally {
     /// What was seen, or an error if it is not what was promised.
-    pub fn verdict(&self) -> anyhow::Result<String> {
+    pub(crate) fn verdict(&self) -> anyhow::Result<String> {
         let Self { killed, failed, doubled, missing, unasked } = self;
         let text = format!("{killed} killed; {MUTATIONS} sent, failed {failed}, doubled {doubled}, missing {missing}");
         if failed + doubled + missing + unasked > 0 {
@@ -78,7 +78,7 @@ impl Tally {
 }
 
 /// Removes what `run` created.
-pub async fn clean(clients: &[Client], workspace: &str) -> anyhow::Result<()> {
+pub(crate) async fn clean(clients: &[Client], workspace: &str) -> anyhow::Result<()> {
     let mut calls = JoinSet::new();
     for (number, client) in (0..MUTATIONS).zip(clients.iter().cycle()) {
         let mut client = client.clone();

@@ -10,7 +10,7 @@ use tokio::process::Command;
 use crate::all::run_file::RunFile;
 
 /// Rows as text, one a line.
-pub async fn ask(data: &Path, query: &str) -> anyhow::Result<String> {
+pub(crate) async fn ask(data: &Path, query: &str) -> anyhow::Result<String> {
     let database = RunFile::load(data)?.database_url;
     let password = std::fs::read_to_string(data.join("postgres/password")).context("no password of the database")?;
     let psql = Binaries::from_env()?.postgres_bin.join("psql");

@@ -19,7 +19,7 @@ struct Step {
 
 /// Collects the steps. Prints each as it ends unless the whole is wanted as data.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     started: Instant,
     as_data: bool,
     steps: Vec<Step>,
@@ -34,12 +34,12 @@ struct Whole<'a> {
 }
 
 impl Report {
-    pub fn new(as_data: bool) -> Self {
+    pub(crate) fn new(as_data: bool) -> Self {
         Self { started: Instant::now(), as_data, steps: Vec::new() }
     }
 
     /// Runs one step, which ends with what was seen or with what went wrong. An error ends the demo.
-    pub async fn step<T>(
+    pub(crate) async fn step<T>(
         &mut self,
         name: &'static str,
         step: impl Future<Output = anyhow::Result<(T, String)>>,
@@ -62,7 +62,7 @@ impl Report {
     }
 
     /// Prints the summary; whether all steps held.
-    pub fn finish(&self) -> anyhow::Result<bool> {
+    pub(crate) fn finish(&self) -> anyhow::Result<bool> {
         let ok = self.steps.iter().all(|step| step.ok);
         let total = milliseconds(self.started.elapsed());
         if self.as_data {
@@ -71,7 +71,11 @@ impl Report {
         }
         let mut rows = vec![vec!["STEP".into(), "HELD".into(), "MS".into()]];
         rows.extend(self.steps.iter().map(|step| {
-            vec![step.name.to_owned(), if step.ok { "yes" } else { "NO" }.to_owned(), format!("{:.1}", step.milliseconds)]
+            vec![
+                step.name.to_owned(),
+                if step.ok { "yes" } else { "NO" }.to_owned(),
+                format!("{:.1}", step.milliseconds),
+            ]
         }));
         line("")?;
         line(&table(&rows))?;
@@ -81,6 +85,6 @@ impl Report {
 }
 
 /// A duration in milliseconds.
-pub fn milliseconds(duration: Duration) -> f64 {
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }

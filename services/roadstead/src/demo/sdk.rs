@@ -9,18 +9,18 @@ use super::target::run;
 
 /// A Python that has the SDK, and the script that uses it.
 #[derive(Debug)]
-pub struct Sdk {
-    pub python: PathBuf,
-    pub script: PathBuf,
+pub(crate) struct Sdk {
+    pub(crate) python: PathBuf,
+    pub(crate) script: PathBuf,
     /// `host:port` of an edge.
-    pub endpoint: String,
-    pub workspace: String,
-    pub sandbox: String,
+    pub(crate) endpoint: String,
+    pub(crate) workspace: String,
+    pub(crate) sandbox: String,
 }
 
 impl Sdk {
     /// Runs one step of the script; what it prints.
-    pub async fn step(&self, step: &str, further: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) async fn step(&self, step: &str, further: &[&str]) -> anyhow::Result<Value> {
         let script = self.script.to_string_lossy();
         let mut arguments = vec![&*script, step, "--endpoint", &self.endpoint];
         arguments.extend(["--workspace", &self.workspace, "--sandbox", &self.sandbox]);

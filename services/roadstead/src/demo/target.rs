@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Which deployment.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Starts one with two edges and two admissions, in a folder that is removed afterwards
     All,
     /// Uses the one that `docker compose up` runs in this folder
@@ -31,21 +31,21 @@ pub enum Kind {
 
 /// A deployment that runs.
 #[derive(Debug)]
-pub enum Target {
+pub(crate) enum Target {
     All { process: Process, data: tempfile::TempDir },
     Compose { keys: tempfile::TempDir },
 }
 
 /// Where its doors are, as URLs.
 #[derive(Clone, Debug)]
-pub struct Doors {
+pub(crate) struct Doors {
     /// At least one; the second is another process if there is one.
-    pub edges: Vec<String>,
-    pub bridge: String,
+    pub(crate) edges: Vec<String>,
+    pub(crate) bridge: String,
 }
 
 impl Target {
-    pub async fn start(kind: Kind) -> anyhow::Result<(Self, Doors)> {
+    pub(crate) async fn start(kind: Kind) -> anyhow::Result<(Self, Doors)> {
         match kind {
             Kind::All => Self::start_all().await,
             Kind::Compose => Self::find_compose().await,
@@ -92,7 +92,7 @@ impl Target {
     }
 
     /// Writes a token for the sandbox's supervisor to a private file.
-    pub async fn token(&self, workspace: &str, sandbox: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) async fn token(&self, workspace: &str, sandbox: &str) -> anyhow::Result<PathBuf> {
         let (folder, token) = match self {
             Self::All { data, .. } => {
                 let keys = Layout::new(&data.path().join("keys")).role_file(Role::Operator);
@@ -111,7 +111,7 @@ impl Target {
     }
 
     /// Kills one admission without warning; which, for people.
-    pub async fn kill_an_admission(&self) -> anyhow::Result<String> {
+    pub(crate) async fn kill_an_admission(&self) -> anyhow::Result<String> {
         let pid = match self {
             Self::All { data, .. } => {
                 let run = RunFile::load(data.path())?;
@@ -130,7 +130,7 @@ impl Target {
     }
 
     /// Names of the sandboxes that Postgres holds in a workspace, asked of Postgres itself.
-    pub async fn sandboxes_in_postgres(&self, workspace: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn sandboxes_in_postgres(&self, workspace: &str) -> anyhow::Result<Vec<String>> {
         let query = format!(
             "SELECT s.name FROM roadstead.sandbox s JOIN roadstead.workspace w ON w.id = s.workspace_id \
              WHERE w.name = '{workspace}' ORDER BY s.name"
@@ -138,21 +138,22 @@ impl Target {
         let rows = match self {
             Self::All { data, .. } => super::postgres::ask(data.path(), &query).await?,
             Self::Compose { .. } => {
-                compose(&["exec", "-T", "postgres", "psql", "-U", "roadstead", "-d", "roadstead", "-tAc", &query]).await?
+                compose(&["exec", "-T", "postgres", "psql", "-U", "roadstead", "-d", "roadstead", "-tAc", &query])
+                    .await?
             }
         };
         Ok(rows.lines().map(str::to_owned).collect())
     }
 
     /// Folder for the supervisor's files.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         match self {
             Self::All { data, .. } => data.path(),
             Self::Compose { keys } => keys.path(),
         }
     }
 
-    pub async fn stop(self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
         if let Self::All { process, .. } = self {
             process.stop(STOP_TIME).await?;
         }
@@ -165,7 +166,7 @@ async fn compose(arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 /// What a program prints, if it succeeds.
-pub async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+pub(crate) async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program)
         .args(arguments)
         .stdin(std::process::Stdio::null())

@@ -12,21 +12,21 @@ use crate::client::scope;
 
 /// What a stream has shown so far, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    pub shown: Vec<(u64, SandboxPhase)>,
+pub(crate) struct Seen {
+    pub(crate) shown: Vec<(u64, SandboxPhase)>,
     /// The stream has ended, as it does when the sandbox is gone.
-    pub ended: bool,
+    pub(crate) ended: bool,
 }
 
 /// An open watch.
 #[derive(Debug)]
-pub struct Watched {
+pub(crate) struct Watched {
     seen: watch::Receiver<Seen>,
     task: JoinHandle<Result<(), tonic::Status>>,
 }
 
 impl Watched {
-    pub async fn open(mut client: Client, workspace: &str, sandbox: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn open(mut client: Client, workspace: &str, sandbox: &str) -> anyhow::Result<Self> {
         let request = v1::WatchSandboxRequest {
             workspace_scope: scope(workspace),
             sandbox: sandbox.to_owned(),
@@ -50,7 +50,7 @@ impl Watched {
     }
 
     /// Waits until the stream has shown what `wanted` looks for.
-    pub async fn until(&mut self, within: Duration, wanted: impl Fn(&Seen) -> bool) -> anyhow::Result<Seen> {
+    pub(crate) async fn until(&mut self, within: Duration, wanted: impl Fn(&Seen) -> bool) -> anyhow::Result<Seen> {
         let waited = tokio::time::timeout(within, self.seen.wait_for(|seen| wanted(seen))).await;
         match waited.map(|seen| seen.map(|seen| seen.clone())) {
             Ok(Ok(seen)) => Ok(seen),
@@ -60,7 +60,7 @@ impl Watched {
     }
 
     /// Whether versions have only risen.
-    pub fn check_order(seen: &Seen) -> anyhow::Result<()> {
+    pub(crate) fn check_order(seen: &Seen) -> anyhow::Result<()> {
         let mut pairs = seen.shown.windows(2);
         pairs
             .all(|pair| pair[0].0 < pair[1].0)

@@ -16,14 +16,14 @@ const MAX_ANSWER: u64 = 64 * 1024;
 
 /// Ask a role whether it is ready; exit status 0 if so.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     /// Admin address of the role
     #[arg(long, env = "ROADSTEAD_ADMIN_LISTEN", default_value = "127.0.0.1:17680")]
     admin: SocketAddr,
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let answer = tokio::time::timeout(TIMEOUT, ask(self.admin)).await.context("no answer in time")??;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if head.starts_with(READY) {
@@ -34,7 +34,7 @@ impl Command {
 }
 
 /// Waits until the role at `admin` is ready.
-pub async fn wait(admin: SocketAddr) {
+pub(crate) async fn wait(admin: SocketAddr) {
     loop {
         if let Ok(Ok(answer)) = tokio::time::timeout(TIMEOUT, ask(admin)).await
             && answer.starts_with(READY)

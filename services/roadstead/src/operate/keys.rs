@@ -18,7 +18,7 @@ use crate::client::output::line;
 
 /// The deployment's secrets.
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     #[command(subcommand)]
     action: Action,
 }
@@ -58,7 +58,7 @@ struct Init {
 }
 
 impl Command {
-    pub fn run(self) -> anyhow::Result<()> {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.action {
             Action::Init(init) => {
                 let layout = Layout::new(&init.dir);
@@ -97,39 +97,39 @@ impl Init {
 }
 
 /// Each role with the public half of each of its nkeys.
-pub fn broker_users(keyring: &Keyring) -> Vec<(Role, String)> {
+pub(crate) fn broker_users(keyring: &Keyring) -> Vec<(Role, String)> {
     let keys = keyring.export_broker();
     keys.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone()))).collect()
 }
 
 /// Where key files stand below one folder: a folder for each reader, so that each can be mounted alone.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     dir: PathBuf,
 }
 
 impl Layout {
-    pub fn new(dir: &Path) -> Self {
+    pub(crate) fn new(dir: &Path) -> Self {
         Self { dir: dir.to_owned() }
     }
 
     /// The keyring itself.
-    pub fn keyring_file(&self) -> PathBuf {
+    pub(crate) fn keyring_file(&self) -> PathBuf {
         self.dir.join("deployment/keyring.json")
     }
 
     /// The key file of a role.
-    pub fn role_file(&self, role: Role) -> PathBuf {
+    pub(crate) fn role_file(&self, role: Role) -> PathBuf {
         self.dir.join(role.name()).join("keys.json")
     }
 
     /// The passwords that `roadstead migrate` sets.
-    pub fn owner_file(&self) -> PathBuf {
+    pub(crate) fn owner_file(&self) -> PathBuf {
         self.dir.join("owner/keys.json")
     }
 
     /// The keyring, made at the first start.
-    pub fn keyring(&self) -> anyhow::Result<Keyring> {
+    pub(crate) fn keyring(&self) -> anyhow::Result<Keyring> {
         let file = self.keyring_file();
         if file.exists() {
             return Ok(Keyring::load(&file)?);
@@ -141,7 +141,7 @@ impl Layout {
     }
 
     /// Writes the files of all roles, of the owner, and the database's first password.
-    pub fn export(&self, keyring: &Keyring) -> anyhow::Result<()> {
+    pub(crate) fn export(&self, keyring: &Keyring) -> anyhow::Result<()> {
         for role in Role::ALL {
             self.folder(role.name())?;
             keyring.export(role).save(&self.role_file(role))?;
@@ -167,7 +167,7 @@ impl Layout {
 }
 
 /// Writes a file that only its owner can read.
-pub fn write_private(file: &Path, content: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn write_private(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     write(file, content, 0o600)
 }
 

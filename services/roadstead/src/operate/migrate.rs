@@ -10,11 +10,11 @@ use roadstead_store::migrate::{self, RolePasswords};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Name of the database, and in the compose file of the user that owns it.
-pub const DATABASE: &str = "roadstead";
+pub(crate) const DATABASE: &str = "roadstead";
 
 /// Bring the database's schema up to date and give the roles their passwords. Safe to repeat
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     /// Host, port and database; the user is `roadstead`, its password is in the owner's key file
     #[arg(
         long,
@@ -29,7 +29,7 @@ pub struct Command {
 }
 
 impl Command {
-    pub async fn run(self) -> anyhow::Result<()> {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
         let keys = OwnerKeys::load(&self.owner_keys)?;
         let rest = self
             .database_url
@@ -42,7 +42,12 @@ impl Command {
 }
 
 /// As the superuser of an embedded server, whose database is made if it is not there.
-pub async fn embedded(port: u16, superuser: &str, password: &SecretString, keys: &OwnerKeys) -> anyhow::Result<()> {
+pub(crate) async fn embedded(
+    port: u16,
+    superuser: &str,
+    password: &SecretString,
+    keys: &OwnerKeys,
+) -> anyhow::Result<()> {
     let server = format!("postgres://{superuser}:{}@127.0.0.1:{port}", password.expose_secret());
     migrate::ensure_database(&SecretString::from(format!("{server}/postgres")), DATABASE).await?;
     migrate(SecretString::from(format!("{server}/{DATABASE}")), keys).await

@@ -18,18 +18,22 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How an operator reaches the broker.
 #[derive(Args, Debug)]
-pub struct Operator {
+pub(crate) struct Operator {
     /// Address of the broker
     #[arg(long, env = "ROADSTEAD_NATS_URL", default_value = "nats://127.0.0.1:4222")]
-    pub nats_url: String,
+    pub(crate) nats_url: String,
     /// The operator's key file, written by `roadstead keys init` and by `roadstead all`
     #[arg(long = "keys", env = "ROADSTEAD_OPERATOR_KEYS", value_name = "FILE")]
-    pub keys: PathBuf,
+    pub(crate) keys: PathBuf,
 }
 
 impl Operator {
     /// A fresh token for the supervisor of the sandbox.
-    pub async fn mint(&self, workspace: &str, sandbox: &str) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+    pub(crate) async fn mint(
+        &self,
+        workspace: &str,
+        sandbox: &str,
+    ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
         let keys = RoleKeys::load(&self.keys, Role::Operator)?;
         let settings = ConnectSettings {
             url: self.nats_url.clone(),
@@ -44,7 +48,8 @@ impl Operator {
             .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
         let seal = keys.door_seal()?;
         let id = Uuid::now_v7();
-        let request = internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
+        let request =
+            internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
         let command = internal::Command {
             command_id: id.to_string(),
             method: AdminCall::MintSandboxToken.name().to_owned(),

@@ -8,7 +8,7 @@ use roadstead_supervisor::{Settings, Supervisor, TokenSource};
 
 /// Stand in for a sandbox's supervisor: connect, apply what is pushed to a folder, answer, stay connected
 #[derive(Args, Debug)]
-pub struct Command {
+pub(crate) struct Command {
     /// Name of the sandbox
     #[arg(long)]
     sandbox: String,
@@ -30,7 +30,7 @@ pub struct Command {
 }
 
 impl Command {
-    pub async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
+    pub(crate) async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let Self { sandbox, workspace, bridges, token_file, dir, ca } = self;
         let settings = Settings {
             bridges,
