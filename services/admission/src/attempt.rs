@@ -324,3 +324,6 @@ fn conclude(refusal: &Refusal) -> Next {
 pub fn status(refusal: &Refusal) -> Bytes {
     refusal.status().to_bytes().into()
 }
+
+#[cfg(test)]
+mod tests;

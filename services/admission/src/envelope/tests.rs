@@ -1,0 +1,175 @@
+use std::time::Duration;
+
+use prost_types::Timestamp;
+use roadstead_proto::api::v1::ReportPolicyStatusRequest;
+use roadstead_proto::internal::principal::Kind;
+use roadstead_proto::internal::{Principal, User};
+use roadstead_proto::method::Method;
+use roadstead_proto::sealing::{DoorSeal, SecretKey};
+use roadstead_proto::subject;
+use roadstead_service_kit::sandbox_token::TokenSigner;
+use secrecy::ExposeSecret as _;
+
+use super::*;
+
+const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+struct Doors {
+    opener: Opener,
+    door: DoorSeal,
+    signer: TokenSigner,
+}
+
+fn doors() -> Doors {
+    let (deployment, key) = (Uuid::from_u128(9), SecretKey::from_bytes([3; 32]));
+    let public = ed25519_dalek::SigningKey::from_bytes(key.expose()).verifying_key().to_bytes();
+    let seal = AdmissionSeal::new([("a".to_owned(), SecretKey::from_bytes([5; 32]))]);
+    let admission_public = seal.public_keys().next().unwrap().1;
+    Doors {
+        door: DoorSeal::new(admission_public, "a").unwrap(),
+        signer: TokenSigner::new(deployment, "t".into(), &key),
+        opener: Opener {
+            seal,
+            tokens: TokenVerifier::new(deployment, [("t".to_owned(), public)]).unwrap(),
+            refreshes: Limit::new(2, Duration::from_secs(60), 10),
+        },
+    }
+}
+
+fn user() -> Option<Principal> {
+    Some(Principal { kind: Some(Kind::User(User { subject: "ann".into(), ..Default::default() })) })
+}
+
+impl Doors {
+    fn supervisor(&self, sandbox: u128, generation: u64, lifetime: u64) -> Option<Principal> {
+        let id = Uuid::from_u128(sandbox);
+        let token = self.signer.mint(id, generation, NOW, Duration::from_secs(lifetime)).token;
+        let token = token.expose_secret().to_owned();
+        let identity = SandboxIdentity { sandbox_id: id.to_string(), generation, token };
+        Some(Principal { kind: Some(Kind::Sandbox(identity)) })
+    }
+
+    fn open(&self, queue: Queue, name: Name, principal: Option<Principal>, now: SystemTime) -> Result<Envelope, Unopened> {
+        let (id, role) = (Uuid::from_u128(1), queue.door());
+        let reply = Inbox { role, process_id: Uuid::from_u128(2) }.answer(id);
+        let payload = self.sealed(id, name.text(), principal);
+        self.opener.open(queue, &subject_of(name), Some(&reply), &payload, now)
+    }
+
+    fn sealed(&self, id: Uuid, method: &str, principal: Option<Principal>) -> Bytes {
+        let command = Command {
+            command_id: id.to_string(),
+            method: method.into(),
+            principal,
+            request: ReportPolicyStatusRequest::default().encode_to_vec().into(),
+            deadline: Some(Timestamp { seconds: 60, nanos: 0 }),
+            traceparent: String::new(),
+        };
+        self.door.seal_command(id, &command.encode_to_vec()).encode_to_vec().into()
+    }
+}
+
+fn subject_of(name: Name) -> String {
+    match name {
+        Name::Method(method) => subject::command(method),
+        Name::Report(report) => subject::report(report),
+    }
+}
+
+const STOP: Name = Name::Method(Method::StopSandbox);
+const STATUS: Name = Name::Report(Report::ReportPolicyStatus);
+
+#[test]
+fn what_a_door_sealed_opens() {
+    let doors = doors();
+    let command = doors.open(Queue::Commands, STOP, user(), NOW).unwrap().command;
+    assert_eq!((command.name, command.id), (STOP, Uuid::from_u128(1)));
+    assert!(matches!(command.caller, Caller::User(_)) && command.refused.is_none());
+    let command = doors.open(Queue::Reports, STATUS, doors.supervisor(4, 1, 900), NOW).unwrap().command;
+    assert!(matches!(command.caller, Caller::Sandbox { generation: 1, .. }) && command.refused.is_none());
+}
+
+#[test]
+fn the_queue_decides_which_principal_an_envelope_may_carry() {
+    let doors = doors();
+    for (queue, name, principal) in [
+        (Queue::Commands, STOP, doors.supervisor(4, 1, 900)),
+        (Queue::Reports, STATUS, user()),
+        (Queue::Commands, STOP, None),
+        (Queue::Commands, STATUS, user()),
+        (Queue::Reports, STOP, doors.supervisor(4, 1, 900)),
+    ] {
+        let opened = doors.open(queue, name, principal, NOW);
+        assert!(matches!(opened, Err(Unopened::Poison(_))), "{queue:?} {name:?}");
+    }
+}
+
+#[test]
+fn a_sandboxs_credential_is_verified_again() {
+    let doors = doors();
+    let refused = |name, principal, seconds| {
+        let now = NOW + Duration::from_secs(seconds);
+        doors.open(Queue::Reports, Name::Report(name), principal, now).unwrap().command.refused
+    };
+    let Some(Principal { kind: Some(Kind::Sandbox(mut identity)) }) = doors.supervisor(4, 1, 100) else { panic!() };
+    identity.sandbox_id = Uuid::from_u128(5).to_string();
+    let swapped = Some(Principal { kind: Some(Kind::Sandbox(identity.clone())) });
+    identity.token.clear();
+    let without = Some(Principal { kind: Some(Kind::Sandbox(identity)) });
+    for name in [Report::ReportPolicyStatus, Report::RegisterSession, Report::UpdateConfig] {
+        assert_eq!(refused(name, doors.supervisor(4, 1, 100), 50), None);
+        for (principal, seconds) in [(swapped.clone(), 50), (without.clone(), 50), (doors.supervisor(4, 1, 100), 500)] {
+            assert!(matches!(refused(name, principal, seconds), Some(Refusal::Unauthenticated(_))), "{name:?}");
+        }
+    }
+    // These are fenced by the session, which the bridge knows and the token outlives.
+    assert_eq!(refused(Report::SessionResult, without.clone(), 500), None);
+    assert_eq!(refused(Report::EndSession, without, 500), None);
+}
+
+#[test]
+fn an_expired_token_can_be_refreshed_for_a_day_and_not_too_often() {
+    let doors = doors();
+    let refused = |sandbox, seconds| {
+        let now = NOW + Duration::from_secs(seconds);
+        let name = Name::Report(Report::RefreshSandboxToken);
+        doors.open(Queue::Reports, name, doors.supervisor(sandbox, 1, 100), now).unwrap().command.refused
+    };
+    assert_eq!(refused(1, 80_000), None);
+    assert!(matches!(refused(1, 90_000), Some(Refusal::Unauthenticated(_))));
+    assert_eq!((refused(2, 50), refused(2, 50)), (None, None));
+    assert!(matches!(refused(2, 50), Some(Refusal::Exhausted(_))));
+    assert_eq!(refused(3, 50), None);
+}
+
+#[test]
+fn what_is_no_command_is_poison_and_a_foreign_key_is_not() {
+    let doors = doors();
+    let id = Uuid::from_u128(1);
+    let inbox = Inbox { role: Role::Edge, process_id: Uuid::from_u128(2) };
+    let reply = inbox.answer(id);
+    let good = doors.sealed(id, "StopSandbox", user());
+    let open = |subject: &str, reply: Option<&str>, payload: &Bytes| {
+        doors.opener.open(Queue::Commands, subject, reply, payload, NOW).map(drop)
+    };
+    let subject = subject::command(Method::StopSandbox);
+    assert_eq!(open(&subject, Some(&reply), &good), Ok(()));
+    let bridge = Inbox { role: Role::SupervisorBridge, ..inbox }.answer(id);
+    let other = inbox.answer(Uuid::from_u128(7));
+    let moved = subject::command(Method::StartSandbox);
+    for (subject, reply, payload) in [
+        ("roadstead.command.Nonsense", Some(&reply), &good),
+        (&subject, None, &good),
+        (&subject, Some(&bridge), &good),
+        (&subject, Some(&other), &good),
+        (&subject, Some(&reply), &Bytes::from_static(b"garbage")),
+        (&moved, Some(&reply), &good),
+    ] {
+        let opened = open(subject, reply.map(String::as_str), payload);
+        assert!(matches!(opened, Err(Unopened::Poison(_))), "{subject} {reply:?}");
+    }
+    let elsewhere = AdmissionSeal::new([("b".to_owned(), SecretKey::from_bytes([6; 32]))]);
+    let foreign = DoorSeal::new(elsewhere.public_keys().next().unwrap().1, "b").unwrap();
+    let foreign = Doors { door: foreign, ..self::doors() }.sealed(id, "StopSandbox", user());
+    assert_eq!(open(&subject, Some(&reply), &foreign), Err(Unopened::UnknownKey));
+}
