@@ -7,6 +7,7 @@ use roadstead_proto::api::datamodel::{WorkspaceSelector, workspace_selector::Sel
 use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
 use roadstead_proto::api::v1::{GetSandboxProviderEnvironmentRequest, WorkspaceRole};
 use roadstead_proto::internal::{BootstrapRequest, ReadRequest, User, principal::Kind};
+use roadstead_proto::sealing::{CipherKeys, open_token};
 use roadstead_service_kit::access;
 use roadstead_service_kit::sandbox_token::{SandboxIdentity, TokenVerifier};
 use uuid::Uuid;
@@ -59,6 +60,14 @@ impl OfUser {
     }
 }
 
+/// What it takes to know a sandbox by its token.
+#[derive(Debug)]
+pub(crate) struct Tokens {
+    /// The snapshot key: reads travel unsealed, so the bridge encrypts the tokens in them.
+    pub(crate) passed: CipherKeys,
+    pub(crate) verifier: TokenVerifier,
+}
+
 /// What a supervisor asks about its own sandbox.
 #[derive(Debug)]
 pub(crate) struct OfSandbox<Asked> {
@@ -96,11 +105,12 @@ impl<Asked: Question> OfSandbox<Asked> {
     ///
     /// # Errors
     /// Why it is refused; about another sandbox the same, whether it exists or not.
-    pub(crate) fn read(request: ReadRequest, tokens: &TokenVerifier, now: SystemTime) -> Result<Self, Refusal> {
+    pub(crate) fn read(request: ReadRequest, tokens: &Tokens, now: SystemTime) -> Result<Self, Refusal> {
         let Some(Kind::Sandbox(principal)) = request.principal.and_then(|principal| principal.kind) else {
             return Err(Refusal::WrongDoor("sandboxes"));
         };
-        let identity = tokens.verify(&principal.token, now)?;
+        let token = open_token(&tokens.passed, &principal.token)?;
+        let identity = tokens.verifier.verify(&token, now)?;
         let asked = Asked::decode(request.request)?;
         if principal.sandbox_id != identity.sandbox_id.to_string() || !asked.is_about(identity.sandbox_id) {
             return Err(Refusal::NotItself);

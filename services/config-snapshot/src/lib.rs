@@ -39,6 +39,7 @@ use uuid::Uuid;
 
 pub use config::{Config, Lanes, Mode};
 
+use ask::Tokens;
 use build::{Builder, Parts};
 use metrics::Metrics;
 use serve::Calls;
@@ -91,7 +92,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         deployment,
         metrics: service.metrics.register(Metrics::register),
     });
-    let calls = Calls { builder: builder.clone(), tokens: keys.token_verifier()?, cipher: keys.snapshots()? };
+    let tokens = Tokens { passed: keys.snapshots()?, verifier: keys.token_verifier()? };
+    let calls = Calls { builder: builder.clone(), tokens, cipher: keys.snapshots()? };
 
     let shares = Shares { lanes, reads: config_read_slots.into(), sweep_rate };
     start(&service, &bus, &builder, calls, shares);

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use roadstead_proto::sealing::OpenError;
 use roadstead_service_kit::access::Denied;
 use roadstead_service_kit::sandbox_token::TokenError;
 use roadstead_service_kit::status::{Code, Reason, Status};
@@ -29,6 +30,9 @@ pub(crate) enum Refusal {
     Denied(#[from] Denied),
     #[error("the sandbox token is not valid")]
     Token(#[from] TokenError),
+    /// Not a token that the bridge has passed on.
+    #[error("the sandbox token is not valid")]
+    NotPassedOn(#[from] OpenError),
     /// A token of an earlier run of the sandbox.
     #[error("the sandbox token is not valid")]
     OldToken,
@@ -60,7 +64,7 @@ impl Refusal {
             Self::Field { field, description } => Status::invalid(field, description),
             Self::Undecodable(_) => Status::because(Reason::InvalidArgument, text),
             Self::WrongDoor(_) | Self::Denied(_) | Self::NotItself => Status::new(Code::PermissionDenied, text),
-            Self::Token(_) | Self::OldToken => Status::new(Code::Unauthenticated, text),
+            Self::Token(_) | Self::NotPassedOn(_) | Self::OldToken => Status::new(Code::Unauthenticated, text),
             Self::NotFound { .. } => Status::new(Code::NotFound, text),
             Self::Unavailable(_) => Status::new(Code::Unavailable, text).retry_after(RETRY_AFTER),
             Self::Broken(_) => Status::new(Code::Internal, text),
@@ -76,6 +80,7 @@ impl Refusal {
                 tracing::warn!(error = error as &dyn Error, "a configuration cannot be built now")
             }
             Self::Token(error) => tracing::debug!(%error, "a sandbox token was refused"),
+            Self::NotPassedOn(error) => tracing::warn!(%error, "a sandbox token does not come from a bridge"),
             _ => {}
         }
     }
@@ -106,7 +111,6 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_proto::sealing::OpenError;
     use tonic_types::StatusExt as _;
 
     use super::*;

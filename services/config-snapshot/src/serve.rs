@@ -13,15 +13,14 @@ use bytes::Bytes;
 use prost::Message;
 use roadstead_bus::Bus;
 use roadstead_bus::service::{self, Endpoint, ServeError};
-use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::{ReadReply, ReadRequest, read_reply};
-use roadstead_proto::sealing::{self, CipherKeys};
+use roadstead_proto::sealing::CipherKeys;
 use roadstead_proto::subject::{ConfigCall, Door, config};
 use roadstead_service_kit::clock;
-use roadstead_service_kit::sandbox_token::{TokenError, TokenVerifier};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::ask::Tokens;
 use crate::build::Builder;
 use crate::refusal::Refusal;
 
@@ -33,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) builder: Builder,
-    pub(crate) tokens: TokenVerifier,
+    pub(crate) tokens: Tokens,
     /// Encrypts answers with secrets for the bridge; the context is the sandbox's id, as 16 bytes.
     pub(crate) cipher: CipherKeys,
 }
@@ -78,19 +77,9 @@ where
     H: Fn(Arc<Calls>, ReadRequest) -> F,
     F: Future<Output = Result<Answer, Refusal>>,
 {
-    let mut request = ReadRequest::decode(request)?;
-    open_token(&calls.cipher, &mut request)?;
+    let request = ReadRequest::decode(request)?;
     let time = time_left(&request, clock::now());
     timeout(time, handler(calls, request)).await.unwrap_or(Err(Refusal::Late))
-}
-
-/// A sandbox's token comes encrypted, since reads are not sealed.
-fn open_token(keys: &CipherKeys, request: &mut ReadRequest) -> Result<(), Refusal> {
-    if let Some(Kind::Sandbox(sandbox)) = request.principal.as_mut().and_then(|principal| principal.kind.as_mut()) {
-        let token = sealing::open_token(keys, &sandbox.token).map_err(|_| TokenError::Malformed)?;
-        token.as_str().clone_into(&mut sandbox.token);
-    }
-    Ok(())
 }
 
 fn time_left(request: &ReadRequest, now: SystemTime) -> Duration {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use roadstead_proto::api::datamodel::AllWorkspaces;
 use roadstead_proto::internal::{Principal, SandboxIdentity as Claimed};
-use roadstead_proto::sealing::SecretKey;
+use roadstead_proto::sealing::{SecretKey, seal_token};
 use roadstead_service_kit::sandbox_token::TokenSigner;
 use roadstead_service_kit::status::Code;
 use secrecy::ExposeSecret as _;
@@ -65,7 +65,11 @@ fn a_stranger_learns_nothing_and_an_admin_what_is_missing() {
 
 struct Deployment {
     signer: TokenSigner,
-    verifier: TokenVerifier,
+    tokens: Tokens,
+}
+
+fn snapshot_keys() -> CipherKeys {
+    CipherKeys::new(("s1".to_owned(), SecretKey::from_bytes([8; 32])), [])
 }
 
 fn deployment() -> Deployment {
@@ -73,19 +77,22 @@ fn deployment() -> Deployment {
     let public = ed25519_dalek::SigningKey::from_bytes(key.expose()).verifying_key().to_bytes();
     Deployment {
         signer: TokenSigner::new(DEPLOYMENT, "k1".into(), &key),
-        verifier: TokenVerifier::new(DEPLOYMENT, [("k1".to_owned(), public)]).unwrap(),
+        tokens: Tokens {
+            passed: snapshot_keys(),
+            verifier: TokenVerifier::new(DEPLOYMENT, [("k1".to_owned(), public)]).unwrap(),
+        },
     }
 }
 
 impl Deployment {
     fn sandbox(&self, claimed: Uuid, generation: u64) -> Kind {
         let minted = self.signer.mint(SANDBOX, generation, NOW, Duration::from_secs(900));
-        let token = minted.token.expose_secret().to_owned();
+        let token = seal_token(&self.tokens.passed, minted.token.expose_secret());
         Kind::Sandbox(Claimed { sandbox_id: claimed.to_string(), generation, token })
     }
 
     fn read<Asked: Question>(&self, kind: Kind, asked: &Asked) -> Result<OfSandbox<Asked>, Refusal> {
-        OfSandbox::read(request(kind, asked), &self.verifier, NOW)
+        OfSandbox::read(request(kind, asked), &self.tokens, NOW)
     }
 }
 
@@ -135,9 +142,12 @@ fn each_door_has_its_own_kind_of_caller() {
 fn a_broken_token_is_not_told_from_an_old_one() {
     let deployment = deployment();
     let Kind::Sandbox(mut claimed) = deployment.sandbox(SANDBOX, 1) else { panic!("a sandbox") };
-    claimed.token.push('x');
+    let token = open_token(&deployment.tokens.passed, &claimed.token).unwrap();
+    let as_it_came = Kind::Sandbox(Claimed { token: token.to_string(), ..claimed.clone() });
+    assert_eq!(code(deployment.read(as_it_came, &bootstrap(SANDBOX))), Code::Unauthenticated);
+    claimed.token = seal_token(&deployment.tokens.passed, &format!("{}x", *token));
     assert_eq!(code(deployment.read(Kind::Sandbox(claimed), &bootstrap(SANDBOX))), Code::Unauthenticated);
     let late = NOW + Duration::from_secs(961);
     let asked = request(deployment.sandbox(SANDBOX, 1), &bootstrap(SANDBOX));
-    assert_eq!(code(OfSandbox::<BootstrapRequest>::read(asked, &deployment.verifier, late)), Code::Unauthenticated);
+    assert_eq!(code(OfSandbox::<BootstrapRequest>::read(asked, &deployment.tokens, late)), Code::Unauthenticated);
 }
