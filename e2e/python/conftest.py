@@ -56,7 +56,8 @@ class Deployment:
             "ROADSTEAD_NATS_URL": self.facts["nats_url"],
             "ROADSTEAD_OPERATOR_KEYS": str(self.folder / "data/keys/operator/keys.json"),
         }
-        return subprocess.run([self.program, *arguments], env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
+        command = [self.program, *arguments]
+        return subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -129,17 +130,30 @@ def scope(workspace: str) -> datamodel_pb2.WorkspaceSelector:
 
 
 @pytest.fixture
-def supervise(deployment: Deployment | None, workspace: str, tmp_path: pathlib.Path) -> Iterator[Callable[[str], None]]:
-    """Starts a supervisor for a sandbox of the test's workspace."""
+def token_of(deployment: Deployment | None, workspace: str, tmp_path: pathlib.Path) -> Callable[[str], pathlib.Path]:
+    """Mints a token for the supervisor of a sandbox of the test's workspace, into a file."""
     if deployment is None:
         pytest.skip("needs a deployment of its own")
+
+    def mint(sandbox: str) -> pathlib.Path:
+        file = tmp_path / f"{sandbox}.token"
+        deployment.run("sandbox", "--workspace", workspace, "token", sandbox, "--to", str(file))
+        return file
+
+    return mint
+
+
+@pytest.fixture
+def supervise(
+    deployment: Deployment, workspace: str, tmp_path: pathlib.Path, token_of: Callable[[str], pathlib.Path]
+) -> Iterator[Callable[[str], None]]:
+    """Starts a supervisor for a sandbox of the test's workspace."""
     started: list[subprocess.Popen] = []
 
     def start(sandbox: str) -> None:
-        token = tmp_path / f"{sandbox}.token"
-        deployment.run("sandbox", "--workspace", workspace, "token", sandbox, "--to", str(token))
         command = [deployment.program, "supervisor", "--workspace", workspace, "--sandbox", sandbox]
-        command += ["--token-file", token, "--dir", tmp_path / sandbox, "--bridge", f"http://{deployment.door('supervisor-bridge')}"]
+        command += ["--token-file", token_of(sandbox), "--dir", tmp_path / sandbox]
+        command += ["--bridge", f"http://{deployment.door('supervisor-bridge')}"]
         started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
 
     yield start

@@ -79,16 +79,20 @@ def test_a_page_token_serves_only_the_list_it_is_from(client, workspace):
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_a_method_for_supervisors_is_refused_here_and_says_where_it_is_served(stub):
+def test_a_supervisor_that_calls_here_is_told_where_it_is_served(client, stub, workspace, token_of, new_name):
+    name = new_name("box")
+    client.create(workspace=workspace, name=name)
+    bearer = [("authorization", f"Bearer {token_of(name).read_text().strip()}")]
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.RefreshSandboxToken(openshell_pb2.RefreshSandboxTokenRequest(), metadata=bearer)
+    assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert "bridge" in refused.value.details()
+
+
+def test_a_user_cannot_call_what_is_a_supervisors(stub):
     with pytest.raises(grpc.RpcError) as refused:
         stub.RefreshSandboxToken(openshell_pb2.RefreshSandboxTokenRequest())
-    assert refused.value.code() in (
-        grpc.StatusCode.UNIMPLEMENTED,
-        grpc.StatusCode.FAILED_PRECONDITION,
-        grpc.StatusCode.PERMISSION_DENIED,
-        grpc.StatusCode.UNAUTHENTICATED,
-    )
-    assert "bridge" in refused.value.details()
+    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
 def test_no_answer_shows_a_credential(stub, scope):

@@ -71,9 +71,11 @@ def test_a_sandbox_is_seen_only_in_its_workspace(client, workspace, new_name):
     assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_a_sandbox_is_stopped_and_started(client, workspace, new_name):
+def test_a_sandbox_is_stopped_and_started(client, workspace, supervise, new_name):
     name = new_name("box")
     created = client.create(workspace=workspace, name=name)
+    supervise(name)
+    client.wait_ready(name, workspace=workspace, timeout_seconds=30)
     client.stop(name, workspace=workspace)
     assert client.wait_stopped(name, workspace=workspace, timeout_seconds=20).id == created.id
     started = client.start(name, workspace=workspace)
