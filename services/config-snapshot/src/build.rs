@@ -7,9 +7,11 @@ use roadstead_bus::bucket::{Bucket, ReadError, Revision, UpdateError};
 use roadstead_policy::compose::{Composed, Deployment, compose};
 use roadstead_proto::internal::SnapshotEntry;
 use roadstead_proto::sealing::{CipherKeys, OpenError};
+use roadstead_service_kit::telemetry;
 use roadstead_store::inputs::Inputs;
 use roadstead_store::{Database, StoreError};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::entry::{Farewell, Step, WrongDatabase, decide, farewell};
@@ -114,7 +116,9 @@ impl Builder {
         at_least: u64,
     ) -> Result<Standing, BuildError> {
         let begun = Instant::now();
-        let ended = self.run(sandbox_id, traceparent, at_least).await;
+        let span = tracing::info_span!("build", sandbox = %sandbox_id);
+        telemetry::continue_trace(&span, traceparent);
+        let ended = self.run(sandbox_id, traceparent, at_least).instrument(span).await;
         let outcome = ended.as_ref().map_or(Outcome::Failed, |(_, outcome)| *outcome);
         self.metrics().built(outcome, begun.elapsed());
         ended.map(|(standing, _)| standing)

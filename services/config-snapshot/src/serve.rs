@@ -16,9 +16,10 @@ use roadstead_bus::service::{self, Endpoint, ServeError};
 use roadstead_proto::internal::{ReadReply, ReadRequest, read_reply};
 use roadstead_proto::sealing::CipherKeys;
 use roadstead_proto::subject::{ConfigCall, Door, config};
-use roadstead_service_kit::clock;
+use roadstead_service_kit::{clock, telemetry};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::ask::Tokens;
 use crate::build::Builder;
@@ -79,7 +80,9 @@ where
 {
     let request = ReadRequest::decode(request)?;
     let time = time_left(&request, clock::now());
-    timeout(time, handler(calls, request)).await.unwrap_or(Err(Refusal::Late))
+    let span = tracing::info_span!("read");
+    telemetry::continue_trace(&span, &request.traceparent);
+    timeout(time, handler(calls, request).instrument(span)).await.unwrap_or(Err(Refusal::Late))
 }
 
 fn time_left(request: &ReadRequest, now: SystemTime) -> Duration {
