@@ -1,1 +1,29 @@
-//! Placeholder, replaced as the crate is written.
+//! What whole-system tests share: clients of the public API, supervised sandboxes, load, and the oracle that is asked
+//! after every fault.
+//!
+//! - [`api`]: clients and the parts of requests; [`policy`]: policies to tell apart.
+//! - [`Fleet`]: a workspace with supervised sandboxes that are READY, and a watch on each through each edge.
+//! - [`Load`]: mutations with and without request ids through all edges, and what was told of each.
+//! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
+//!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
+//!
+//! The deciding parts are pure. What Postgres holds is asked by a side session.
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a test kit fails the test, and a panic is how"
+)]
+
+pub mod api;
+pub mod convergence;
+pub mod effect;
+pub mod fleet;
+pub mod load;
+pub mod policy;
+pub mod watched;
+
+pub use fleet::Fleet;
+pub use load::Load;
+pub use watched::Watched;
