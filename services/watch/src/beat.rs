@@ -14,7 +14,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const LIFE: Duration = Duration::from_secs(10);
 
 /// Beats until told to stop. A beat that fails is not made up for: the next one comes soon.
-pub async fn run(bus: Bus, replica: Uuid, stop: CancellationToken) {
+pub(crate) async fn run(bus: Bus, replica: Uuid, stop: CancellationToken) {
     let sandboxes = (Bucket::new(&bus, Name::Sandboxes), SandboxKey::Beat(replica).to_string());
     let rights = (Bucket::new(&bus, Name::Rights), RightsKey::Beat(replica).to_string());
     let mut ticks = tokio::time::interval(EVERY);

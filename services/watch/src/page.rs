@@ -10,7 +10,7 @@ const MAX_SIZE: usize = 1000;
 const MAX_BYTES: usize = 3 * 1024 * 1024 + 512 * 1024;
 
 /// How many items a page may have: the client's wish within our bounds.
-pub fn size(wished: i32) -> Result<usize, Refusal> {
+pub(crate) fn size(wished: i32) -> Result<usize, Refusal> {
     match usize::try_from(wished) {
         Ok(0) => Ok(DEFAULT_SIZE),
         Ok(size) => Ok(size.min(MAX_SIZE)),
@@ -20,7 +20,7 @@ pub fn size(wished: i32) -> Result<usize, Refusal> {
 
 /// What of `items` fits on one page, and whether more follow. `items` holds one more than `size` if there are more.
 /// At least one item is kept, so that paging always moves on.
-pub fn cut<T>(mut items: Vec<T>, size: usize, encoded: impl Fn(&T) -> usize) -> (Vec<T>, bool) {
+pub(crate) fn cut<T>(mut items: Vec<T>, size: usize, encoded: impl Fn(&T) -> usize) -> (Vec<T>, bool) {
     let mut bytes = 0;
     let fitting = items.iter().take(size).take_while(|item| {
         bytes += encoded(item) + prost::length_delimiter_len(encoded(item)) + 1;
@@ -33,7 +33,7 @@ pub fn cut<T>(mut items: Vec<T>, size: usize, encoded: impl Fn(&T) -> usize) -> 
 }
 
 /// The usual measure of an item.
-pub fn encoded<M: Message>(message: &M) -> usize {
+pub(crate) fn encoded<M: Message>(message: &M) -> usize {
     message.encoded_len()
 }
 

@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Why an entry was not brought up to date.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub(crate) enum Failure {
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
@@ -41,7 +41,7 @@ pub enum Failure {
 
 /// How projecting goes.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     written: Counter,
     kept: Counter,
     conflicts: Counter,
@@ -49,7 +49,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let Self { written, kept, conflicts, failures } = &metrics;
         registry.register("projection_written", "Entries written to a bucket", written.clone());
@@ -62,7 +62,7 @@ impl Metrics {
 
 /// The writer of both buckets.
 #[derive(Clone, Debug)]
-pub struct Projector {
+pub(crate) struct Projector {
     database: Database,
     sandboxes: Bucket,
     rights: Bucket,
@@ -70,12 +70,12 @@ pub struct Projector {
 }
 
 impl Projector {
-    pub fn new(bus: &Bus, database: Database, metrics: Metrics) -> Self {
+    pub(crate) fn new(bus: &Bus, database: Database, metrics: Metrics) -> Self {
         Self { database, sandboxes: Bucket::new(bus, Name::Sandboxes), rights: Bucket::new(bus, Name::Rights), metrics }
     }
 
     /// Handles one mark. It is acked when the entry stands.
-    pub async fn take(&self, mark: Delivery) {
+    pub(crate) async fn take(&self, mark: Delivery) {
         let Ok(changed) = mark.subject().parse::<Changed>() else {
             tracing::error!(subject = mark.subject(), "a mark of no known object; set aside");
             return mark.set_aside("no known object").await;
@@ -101,7 +101,7 @@ impl Projector {
     }
 
     /// Brings the entry of one sandbox up to date.
-    pub async fn sandbox(&self, workspace_id: Uuid, sandbox_id: Uuid) -> Result<(), Failure> {
+    pub(crate) async fn sandbox(&self, workspace_id: Uuid, sandbox_id: Uuid) -> Result<(), Failure> {
         let key = SandboxKey::Sandbox { workspace_id, sandbox_id }.to_string();
         let workspace_id = workspace_id.to_string();
         for _ in 0..ATTEMPTS {
@@ -117,7 +117,7 @@ impl Projector {
     }
 
     /// Brings the entry of one workspace's rights up to date.
-    pub async fn rights(&self, workspace_id: Uuid) -> Result<(), Failure> {
+    pub(crate) async fn rights(&self, workspace_id: Uuid) -> Result<(), Failure> {
         let key = RightsKey::Workspace(workspace_id).to_string();
         for _ in 0..ATTEMPTS {
             let (standing, revision) = read::<RightsEntry>(&self.rights, &key).await?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// What to do with an entry after its object was read from Postgres.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step<E> {
+pub(crate) enum Step<E> {
     /// The entry says it already, or says something newer.
     Keep,
     /// Replaces the entry that was read, and only that one.
@@ -15,7 +15,7 @@ pub enum Step<E> {
 
 /// The next entry of a sandbox. `row` is what Postgres has now, read after `standing`.
 #[must_use]
-pub fn sandbox(
+pub(crate) fn sandbox(
     standing: Option<&SandboxEntry>,
     epoch: u64,
     workspace_id: &str,
@@ -38,7 +38,7 @@ pub fn sandbox(
 /// The next entry of a workspace's rights. Members have no common version; that Postgres was read after `standing`
 /// is what makes the new content the newer one.
 #[must_use]
-pub fn rights(
+pub(crate) fn rights(
     standing: Option<&RightsEntry>,
     epoch: u64,
     members: Option<BTreeMap<String, WorkspaceRole>>,

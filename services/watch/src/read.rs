@@ -20,10 +20,10 @@ use roadstead_store::read::{Access, Reader, Seen};
 
 use crate::refusal::Refusal;
 
-pub use entries::answer as entries;
+pub(crate) use entries::answer as entries;
 
 /// The methods that this role answers to users.
-pub const METHODS: [Method; 11] = [
+pub(crate) const METHODS: [Method; 11] = [
     Method::GetWorkspace,
     Method::ListWorkspaces,
     Method::ListWorkspaceMembers,
@@ -39,9 +39,9 @@ pub const METHODS: [Method; 11] = [
 
 /// What reads need.
 #[derive(Clone, Debug)]
-pub struct Reads {
-    pub database: Database,
-    pub page_tokens: PageTokens,
+pub(crate) struct Reads {
+    pub(crate) database: Database,
+    pub(crate) page_tokens: PageTokens,
 }
 
 /// One call of a user.
@@ -53,7 +53,7 @@ pub(crate) struct Call<'a> {
 
 impl Reads {
     /// The encoded response.
-    pub async fn answer(&self, method: Method, user: &User, request: Bytes) -> Result<Bytes, Refusal> {
+    pub(crate) async fn answer(&self, method: Method, user: &User, request: Bytes) -> Result<Bytes, Refusal> {
         let call = Call { reads: self, user, method };
         match method {
             Method::GetWorkspace => encode(call.get_workspace(decode(request)?).await?),

@@ -16,7 +16,7 @@ const SHOWN: usize = 64;
 
 /// Why a read is refused.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     #[error("{field} {description}")]
     Field { field: &'static str, description: &'static str },
     #[error(transparent)]
@@ -39,16 +39,16 @@ pub enum Refusal {
 
 impl Refusal {
     /// A field that breaks a rule.
-    pub const fn field(field: &'static str, description: &'static str) -> Self {
+    pub(crate) const fn field(field: &'static str, description: &'static str) -> Self {
         Self::Field { field, description }
     }
 
-    pub fn not_found(kind: &'static str, name: &str) -> Self {
+    pub(crate) fn not_found(kind: &'static str, name: &str) -> Self {
         Self::NotFound { kind, name: name.to_owned() }
     }
 
     /// What the caller is told.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let text = self.to_string();
         match self {
             Self::Field { field, description } => Status::invalid(field, description),

@@ -9,7 +9,7 @@ const MAX_PAIRS: usize = 64;
 const MAX_BYTES: usize = 64 * (253 + 1 + 63 + 1);
 
 /// The pairs of a selector; empty text matches everything. A trailing comma is tolerated.
-pub fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
+pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
     if text.len() > MAX_BYTES {
         return Err(Refusal::field(FIELD, "is too long"));
     }

@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// How reads went.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     reads: Family<Labels, Counter>,
 }
 
@@ -34,7 +34,7 @@ struct Labels {
 }
 
 impl Metrics {
-    pub fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("reads", "Reads by method, answered or refused", metrics.reads.clone());
         metrics
@@ -46,7 +46,7 @@ impl Metrics {
 }
 
 /// One endpoint for each method, and one for the hubs of edges.
-pub fn endpoints(reads: &Reads, metrics: &Metrics) -> Vec<Endpoint> {
+pub(crate) fn endpoints(reads: &Reads, metrics: &Metrics) -> Vec<Endpoint> {
     let mut endpoints: Vec<_> = METHODS
         .into_iter()
         .map(|method| {

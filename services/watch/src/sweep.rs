@@ -56,7 +56,7 @@ impl Watched {
 
 /// The sweeper of one bucket; every replica runs one, the lock lets one work.
 #[derive(Debug)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     bucket: Name,
     entries: Bucket,
     database: Database,
@@ -64,12 +64,12 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    pub fn new(bus: &Bus, bucket: Name, database: Database, projector: Projector) -> Self {
+    pub(crate) fn new(bus: &Bus, bucket: Name, database: Database, projector: Projector) -> Self {
         Self { bucket, entries: Bucket::new(bus, bucket), database, projector }
     }
 
     /// Sweeps until told to stop.
-    pub async fn run(self, stop: CancellationToken) {
+    pub(crate) async fn run(self, stop: CancellationToken) {
         let mut watched = Watched::default();
         let mut right: Option<Sweeper> = None;
         let mut ticks = tokio::time::interval(LOOK_EVERY);

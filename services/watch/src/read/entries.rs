@@ -13,7 +13,10 @@ const MAX_IDS: usize = 100;
 
 /// The entries in the order asked for, cut where the reply would become too large; whoever asks sees that and asks for
 /// the rest.
-pub async fn answer(database: &Database, request: SandboxEntriesRequest) -> Result<SandboxEntriesReply, Refusal> {
+pub(crate) async fn answer(
+    database: &Database,
+    request: SandboxEntriesRequest,
+) -> Result<SandboxEntriesReply, Refusal> {
     if request.sandbox_ids.len() > MAX_IDS {
         return Err(Refusal::field("sandbox_ids", "must be at most 100"));
     }

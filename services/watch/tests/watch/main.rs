@@ -1,0 +1,6 @@
+//! The role on real parts: Postgres, a broker with the real users, and nothing else.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod projection;
+mod reads;
+mod world;
