@@ -80,9 +80,6 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let drain_deadline = service.drain_deadline();
     let settings = Settings { tls, drain: drain_deadline, ..Settings::at(listen) };
     let settings = Settings { connections: settings.connections.max(max_sessions as usize + 1024), ..settings };
-    let listener = Listener::bind(settings).await?;
-    tracing::info!(address = %listener.address(), "listening for supervisors");
-
     let bus = Bus::connect(ConnectSettings {
         url: broker.url()?.to_owned(),
         name: format!("roadstead {ROLE} {id}"),
@@ -96,6 +93,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let Some(client) = until(&shutdown, CommandClient::new(&bus, COMMANDS)).await else { return Ok(()) };
     let client = client?;
     connected.release();
+    // Not before: a supervisor that cannot be served is better refused, and tries elsewhere.
+    let listener = Listener::bind(settings).await?;
+    tracing::info!(address = %listener.address(), "listening for supervisors");
     let drain = service.tasks.stop_token(Phase::Serving).clone();
     let bridge = Arc::new(Bridge {
         id,

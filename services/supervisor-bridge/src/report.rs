@@ -17,7 +17,7 @@ pub const END_NUMBER: u64 = 1;
 /// A report to be sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    Result(SessionResult),
+    Result(Box<SessionResult>),
     End { reason: &'static str },
 }
 
@@ -56,7 +56,7 @@ struct End {
 pub struct Reports {
     registration: Registration,
     /// The newest result that admission has not answered.
-    result: Option<SessionResult>,
+    result: Option<Box<SessionResult>>,
     end: Option<End>,
     /// Number of the result that is on its way, or the end.
     flight: Option<Flight>,
@@ -94,7 +94,7 @@ impl Reports {
     /// There is a new result; it says all that earlier ones said.
     pub fn result(&mut self, result: SessionResult) {
         if self.end.is_none() && self.result.as_ref().is_none_or(|known| known.number < result.number) {
-            self.result = Some(result);
+            self.result = Some(Box::new(result));
         }
     }
 

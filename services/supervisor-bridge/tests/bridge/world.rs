@@ -1,0 +1,245 @@
+//! A broker, the bridge, those whom it talks to, and supervisors.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, SystemTime};
+
+use clap::Parser;
+use roadstead_bus::permissions::{Auth, limits_and_users};
+use roadstead_bus::{Bus, ConnectSettings};
+use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
+use roadstead_proto::role::Role;
+use roadstead_service_kit::keyring::Keyring;
+use roadstead_service_kit::role_keys::RoleKeys;
+use roadstead_service_kit::sandbox_token::TokenSigner;
+use roadstead_service_kit::shutdown::Shutdown;
+use roadstead_supervisor::{Behaviour, Frame, Recorder, Settings, Supervisor, TokenSource};
+use roadstead_supervisor_bridge::Config;
+use roadstead_testkit::{Broker, eventually};
+use secrecy::{ExposeSecret as _, SecretString};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::transport::Channel;
+use tonic::{Request, metadata::MetadataValue};
+use uuid::Uuid;
+
+use crate::desk::Desk;
+use crate::shelf::{Content, Shelf};
+
+/// Long enough for any condition on a busy machine.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    config: Config,
+}
+
+pub(crate) struct World {
+    pub(crate) broker: Broker,
+    pub(crate) desk: Desk,
+    pub(crate) shelf: Shelf,
+    pub(crate) config_snapshot: Bus,
+    signer: TokenSigner,
+    keys: TempDir,
+    pub(crate) stop: CancellationToken,
+    _stop: DropGuard,
+}
+
+/// A bridge that runs in this process.
+pub(crate) struct BridgeProcess {
+    pub(crate) address: SocketAddr,
+    pub(crate) shutdown: Shutdown,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+/// A supervisor and what it saw.
+pub(crate) struct Watched {
+    pub(crate) supervisor: Supervisor,
+    pub(crate) recorder: Recorder,
+}
+
+impl World {
+    /// Everything but a bridge. Configuration reads are answered.
+    pub(crate) async fn new() -> Self {
+        let world = Self::without_reads().await;
+        world.shelf.open(&world.config_snapshot, world.stop.clone());
+        world
+    }
+
+    /// As if no config-snapshot ran: nobody answers reads.
+    pub(crate) async fn without_reads() -> Self {
+        let keyring = Keyring::generate(SystemTime::now()).unwrap();
+        let users = keyring.export_broker();
+        let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
+        let broker = Broker::start(&limits_and_users(&Auth::Nkeys(users.collect()))).await;
+        let keys = tempfile::tempdir().unwrap();
+        let bridge_keys = keyring.export(Role::SupervisorBridge);
+        bridge_keys.save(&keys.path().join("bridge.json")).unwrap();
+
+        let stop = CancellationToken::new();
+        let admission = keyring.export(Role::Admission);
+        let bus = connect(&broker, Role::Admission, &admission).await;
+        let desk = Desk::open(&bus, admission.admission_seal().unwrap(), stop.clone()).await;
+        let config_snapshot = connect(&broker, Role::ConfigSnapshot, &keyring.export(Role::ConfigSnapshot)).await;
+        let watch = connect(&broker, Role::Watch, &keyring.export(Role::Watch)).await;
+        let shelf = Shelf::new(&config_snapshot, &watch, keyring.export(Role::ConfigSnapshot).snapshots().unwrap());
+        let signer = admission.token_signer().unwrap();
+        let _stop = stop.clone().drop_guard();
+        Self { broker, desk, shelf, config_snapshot, signer, keys, stop, _stop }
+    }
+
+    /// Starts a bridge and waits until it is ready.
+    pub(crate) async fn bridge(&self, flags: &[&str]) -> BridgeProcess {
+        self.bridge_through(&self.broker.url(), flags).await
+    }
+
+    /// The same, with another way to the broker.
+    pub(crate) async fn bridge_through(&self, broker: &str, flags: &[&str]) -> BridgeProcess {
+        let (address, admin) = (free_address(), free_address());
+        let keys = self.keys.path().join("bridge.json");
+        let mut line = vec![
+            "bridge".to_owned(),
+            format!("--nats-url={broker}"),
+            format!("--keys={}", keys.display()),
+            format!("--listen={address}"),
+            format!("--admin-listen={admin}"),
+        ];
+        line.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let config = Flags::parse_from(line).config;
+        let shutdown = Shutdown::new();
+        let task = tokio::spawn(roadstead_supervisor_bridge::run(config, shutdown.clone()));
+        eventually(LONG, "the bridge is ready", || async { is_ready(admin).await }).await;
+        BridgeProcess { address, shutdown, task }
+    }
+
+    /// A token of the sandbox that was minted so long ago.
+    pub(crate) fn token(&self, sandbox_id: Uuid, age: Duration, lifetime: Duration) -> SecretString {
+        self.signer.mint(sandbox_id, 1, SystemTime::now() - age, lifetime).token
+    }
+
+    pub(crate) fn fresh_token(&self, sandbox_id: Uuid) -> SecretString {
+        self.token(sandbox_id, Duration::ZERO, Duration::from_secs(900))
+    }
+
+    /// A sandbox that has content, and its supervisor, connected.
+    pub(crate) async fn supervised(&self, bridge: &BridgeProcess, behaviour: Behaviour) -> (Uuid, Watched) {
+        let sandbox_id = Uuid::new_v4();
+        self.shelf.put(sandbox_id, &Content::version(1)).await;
+        let watched = self.supervisor(&[bridge], sandbox_id, |settings| settings.behaviour = behaviour);
+        watched.connected().await;
+        (sandbox_id, watched)
+    }
+
+    /// A supervisor of the sandbox.
+    pub(crate) fn supervisor(
+        &self,
+        bridges: &[&BridgeProcess],
+        sandbox_id: Uuid,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Watched {
+        let recorder = Recorder::new(10_000);
+        let mut settings = Settings::new("", "w", "s", TokenSource::Given(self.fresh_token(sandbox_id)));
+        settings.bridges = bridges.iter().map(|bridge| bridge.url()).collect();
+        settings.observer = Some(recorder.observer());
+        adjust(&mut settings);
+        Watched { supervisor: Supervisor::start(settings).unwrap(), recorder }
+    }
+}
+
+impl BridgeProcess {
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) async fn client(&self) -> OpenShellClient<Channel> {
+        OpenShellClient::connect(self.url()).await.unwrap()
+    }
+
+    /// Drains, and waits for the end.
+    pub(crate) async fn drain(self) {
+        self.shutdown.request();
+        tokio::time::timeout(LONG, self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+impl Watched {
+    pub(crate) async fn connected(&self) {
+        let mut status = self.supervisor.status();
+        let connected = status.wait_for(|status| status.connection.is_some());
+        tokio::time::timeout(LONG, connected).await.unwrap().unwrap();
+    }
+
+    /// Waits until this version is in effect.
+    pub(crate) async fn applied(&self, version: u32) {
+        let mut status = self.supervisor.status();
+        let applied =
+            status.wait_for(|status| status.config.as_ref().is_some_and(|config| config.policy_version == version));
+        tokio::time::timeout(LONG, applied).await.unwrap_or_else(|_| panic!("version {version}")).unwrap();
+    }
+
+    /// Waits for the first frame with this property.
+    pub(crate) async fn frame(&self, property: impl Fn(&Frame) -> bool) -> Frame {
+        use roadstead_supervisor::Observation::Received;
+        let found = self.recorder.wait_for(LONG, |seen| {
+            seen.iter().find_map(|seen| match seen {
+                Received(frame) if property(frame) => Some(Frame::clone(frame)),
+                _ => None,
+            })
+        });
+        found.await.expect("such a frame")
+    }
+
+    /// Waits until a session, or attempt, has ended with a reason that contains this.
+    pub(crate) async fn ended(&self, with: &str) {
+        use roadstead_supervisor::Observation::Ended;
+        let found = self.recorder.wait_for(LONG, |seen| {
+            seen.iter().find(|seen| matches!(seen, Ended { reason, .. } if reason.contains(with))).map(|_| ())
+        });
+        if found.await.is_none() {
+            panic!("no end with {with:?} in {:?}", self.recorder.observations());
+        }
+    }
+
+    /// The versions that arrived, in order.
+    pub(crate) fn versions(&self) -> Vec<u32> {
+        self.recorder.frames().iter().filter_map(|frame| frame.config.as_ref().map(|c| c.policy_version)).collect()
+    }
+}
+
+/// A request with this token.
+pub(crate) fn with_token<T>(message: T, token: &SecretString) -> Request<T> {
+    let mut request = Request::new(message);
+    let value = format!("Bearer {}", token.expose_secret());
+    request.metadata_mut().insert("authorization", MetadataValue::try_from(value).unwrap());
+    request
+}
+
+async fn connect(broker: &Broker, role: Role, keys: &RoleKeys) -> Bus {
+    let bus = Bus::connect(ConnectSettings {
+        url: broker.url(),
+        name: role.name().to_owned(),
+        role,
+        nkey_seed: Some(keys.broker_seed().clone()),
+        ca: None,
+    });
+    let bus = bus.await.unwrap();
+    tokio::time::timeout(LONG, bus.connected()).await.unwrap();
+    bus
+}
+
+/// Asks the admin port.
+async fn is_ready(admin: SocketAddr) -> Result<(), String> {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = TcpStream::connect(admin).await.map_err(|error| error.to_string())?;
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.map_err(|error| error.to_string())?;
+    if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
