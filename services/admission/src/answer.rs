@@ -107,10 +107,8 @@ mod tests {
         let deployment = Uuid::from_u128(1);
         let secret = SecretKey::from_bytes([7; 32]);
         let public = ed25519_dalek::SigningKey::from_bytes(secret.expose()).verifying_key().to_bytes();
-        let minter = Minter {
-            signer: TokenSigner::new(deployment, "k".into(), &secret),
-            lifetime: Duration::from_secs(900),
-        };
+        let minter =
+            Minter { signer: TokenSigner::new(deployment, "k".into(), &secret), lifetime: Duration::from_secs(900) };
         let verifier = TokenVerifier::new(deployment, [("k".to_owned(), public)]).unwrap();
         let id = Uuid::from_u128(2);
         let grant = receipt::TokenGrant { sandbox_id: id.to_string(), generation: 3 };

@@ -284,11 +284,7 @@ fn row(name: Name) -> Option<&'static MethodRow> {
     }
 }
 
-fn scope_of<'a>(
-    name: Name,
-    row: Option<&MethodRow>,
-    operation: &'a dyn Operation,
-) -> Result<Scope<'a>, Refusal> {
+fn scope_of<'a>(name: Name, row: Option<&MethodRow>, operation: &'a dyn Operation) -> Result<Scope<'a>, Refusal> {
     match (name, row) {
         (Name::Method(_), Some(row)) => Scope::of(row.scope, operation.address()),
         (Name::Report(_), _) => Ok(Scope::OwnSandbox),

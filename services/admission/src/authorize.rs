@@ -72,7 +72,10 @@ mod tests {
         let check = |method, role| authorize(&user(false), WORKSPACE, Some(method), role, false);
         assert_eq!(check(Method::CreateSandbox, Some(User)), Ok(()));
         assert_eq!(check(Method::CreateProvider, Some(Admin)), Ok(()));
-        assert!(text(check(Method::CreateProvider, Some(User))).contains("workspace role 'admin' required in workspace 'w'"));
+        assert!(
+            text(check(Method::CreateProvider, Some(User)))
+                .contains("workspace role 'admin' required in workspace 'w'")
+        );
         let stranger = text(check(Method::CreateSandbox, None));
         assert!(stranger.contains("not a member of workspace 'w'"));
         assert!(stranger.contains("openshell workspace member add --workspace 'w' --subject 'ann' --role user"));
@@ -82,7 +85,10 @@ mod tests {
     fn the_platform_is_for_its_admins_and_so_is_granting_admin() {
         let create = Some(Method::CreateWorkspace);
         assert_eq!(authorize(&user(true), Scope::Platform("w"), create, None, false), Ok(()));
-        assert!(text(authorize(&user(false), Scope::Platform("w"), create, None, false)).contains("platform admin role required"));
+        assert!(
+            text(authorize(&user(false), Scope::Platform("w"), create, None, false))
+                .contains("platform admin role required")
+        );
         let add = Some(Method::AddWorkspaceMember);
         let admin = Some(WorkspaceRole::Admin);
         assert_eq!(authorize(&user(false), WORKSPACE, add, admin, false), Ok(()));

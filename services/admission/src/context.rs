@@ -68,6 +68,10 @@ impl Default for Rules {
 
 impl fmt::Debug for Context<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Context").field("caller", self.caller).field("rules", self.rules).finish_non_exhaustive()
+        formatter
+            .debug_struct("Context")
+            .field("caller", self.caller)
+            .field("rules", self.rules)
+            .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_proto::inbox::Inbox;
-use roadstead_proto::internal::{self, Command, Sealed, SandboxIdentity};
+use roadstead_proto::internal::{self, Command, SandboxIdentity, Sealed};
 use roadstead_proto::role::Role;
 use roadstead_proto::sealing::{AdmissionSeal, OpenError};
 use roadstead_proto::stream::Consumer;
@@ -102,14 +102,7 @@ impl Opener {
         Ok(Envelope { command: self.read(queue, name, id, command, now)?, sealed, reply: reply.to_owned() })
     }
 
-    fn read(
-        &self,
-        queue: Queue,
-        name: Name,
-        id: Uuid,
-        command: Command,
-        now: SystemTime,
-    ) -> Result<Opened, Unopened> {
+    fn read(&self, queue: Queue, name: Name, id: Uuid, command: Command, now: SystemTime) -> Result<Opened, Unopened> {
         let Command { command_id, method, principal, request, deadline, traceparent } = command;
         if command_id != id.to_string() || method != name.text() {
             return Err(Unopened::Poison("it says to be another command than it came as"));

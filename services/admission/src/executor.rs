@@ -66,8 +66,7 @@ impl Executor {
         let parts = &self.0;
         let label = Reason { reason: queue_word(queue) };
         parts.metrics.waiting.get_or_create(&label).set(i64::try_from(delivery.pending()).unwrap_or(i64::MAX));
-        let opened =
-            parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
+        let opened = parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
         let envelope = match opened {
             Ok(envelope) => envelope,
             Err(Unopened::UnknownKey) => return self.put_back(delivery, "unknown_key", AWAY).await,

@@ -194,7 +194,11 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     for (name, states) in [("sweep of states", true), ("sweep of records", false)] {
         let sweeps = sweeps.clone();
         tasks.essential(Phase::Background, name, |stop| async move {
-            if states { sweeps.states(stop).await } else { sweeps.records(stop).await }
+            if states {
+                sweeps.states(stop).await
+            } else {
+                sweeps.records(stop).await
+            }
             Ok::<_, Infallible>(())
         });
     }

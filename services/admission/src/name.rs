@@ -3,8 +3,8 @@
 /// First words; short, so that both fit the limit of a name.
 const FIRST: [&str; 32] = [
     "able", "ample", "brave", "brisk", "bright", "calm", "candid", "clear", "deft", "eager", "early", "fair", "fleet",
-    "frank", "gentle", "glad", "hardy", "keen", "kind", "lively", "loyal", "mellow", "merry", "noble", "plain", "quick",
-    "quiet", "ready", "sober", "sturdy", "swift", "warm",
+    "frank", "gentle", "glad", "hardy", "keen", "kind", "lively", "loyal", "mellow", "merry", "noble", "plain",
+    "quick", "quiet", "ready", "sober", "sturdy", "swift", "warm",
 ];
 const CONSONANTS: &[u8; 16] = b"bdfghjklmnprstvz";
 const VOWELS: &[u8; 4] = b"aeio";

@@ -28,10 +28,10 @@ mod verdict;
 
 use bytes::Bytes;
 use prost::Message;
+use roadstead_proto::api::v1;
 use roadstead_proto::internal::{self, Receipt};
 use roadstead_proto::method::Method;
 use roadstead_proto::subject::Report;
-use roadstead_proto::api::v1;
 use roadstead_store::mutation::{Loaded, Locks, Write};
 use roadstead_store::{row, view};
 

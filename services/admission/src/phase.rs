@@ -159,7 +159,11 @@ pub fn apply(row: &mut row::Sandbox, event: Event, live: bool, at: At<'_>) -> Ap
         Next::Refuse => Applied::Refused,
         Next::Remove => Applied::Removed,
         Next::Note(why) => {
-            if say(&mut row.status, why, at.now) { Applied::Changed } else { Applied::Unchanged }
+            if say(&mut row.status, why, at.now) {
+                Applied::Changed
+            } else {
+                Applied::Unchanged
+            }
         }
         Next::Enter(phase, why) => {
             enter(row, phase, at);
@@ -366,7 +370,10 @@ mod tests {
         assert_eq!((row.phase, row.generation), (SandboxPhase::Starting, 5));
         assert_eq!(row.provisioning_deadline, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(400)));
         assert_eq!((row.status.exit_code, row.configuration_instance_id.as_str()), (None, ""));
-        assert_eq!(row.status.configuration_admission.unwrap_or_default().state(), ConfigurationAdmissionState::Pending);
+        assert_eq!(
+            row.status.configuration_admission.unwrap_or_default().state(),
+            ConfigurationAdmissionState::Pending
+        );
         assert!(row.status.provisioning.unwrap_or_default().configuration_change_id.starts_with("start:"));
     }
 

@@ -120,10 +120,9 @@ impl Refusal {
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Unserved(_) => Code::Unimplemented,
             Self::DeadlinePassed => Code::DeadlineExceeded,
-            Self::Precondition(_)
-            | Self::PayloadMismatch
-            | Self::OutcomeUncertain
-            | Self::ReplayUnavailable(_) => Code::FailedPrecondition,
+            Self::Precondition(_) | Self::PayloadMismatch | Self::OutcomeUncertain | Self::ReplayUnavailable(_) => {
+                Code::FailedPrecondition
+            }
             Self::Unavailable => Code::Unavailable,
             Self::Internal => Code::Internal,
         }

@@ -93,11 +93,13 @@ fn a_sound_command_of_a_member_is_executed() {
 #[test]
 fn the_checks_come_in_the_order_of_the_contract() {
     let core = core();
-    let unsound = || opened(Method::CreateSandbox, ann(), &v1::CreateSandboxRequest {
-        workspace_scope: scope(),
-        name: "-".into(),
-        ..Default::default()
-    });
+    let unsound = || {
+        opened(
+            Method::CreateSandbox,
+            ann(),
+            &v1::CreateSandboxRequest { workspace_scope: scope(), name: "-".into(), ..Default::default() },
+        )
+    };
     // Who may not ask is told so, whether the workspace is there or not, and whatever is wrong with the request.
     for loaded in [sample::nothing(), Loaded { role: None, ..sample::in_workspace() }] {
         assert_eq!(code(core.attempt(unsound()).decide(&loaded, false)), Code::PermissionDenied);

@@ -49,7 +49,13 @@ impl Doors {
         Some(Principal { kind: Some(Kind::Sandbox(identity)) })
     }
 
-    fn open(&self, queue: Queue, name: Name, principal: Option<Principal>, now: SystemTime) -> Result<Envelope, Unopened> {
+    fn open(
+        &self,
+        queue: Queue,
+        name: Name,
+        principal: Option<Principal>,
+        now: SystemTime,
+    ) -> Result<Envelope, Unopened> {
         let (id, role) = (Uuid::from_u128(1), queue.door());
         let reply = Inbox { role, process_id: Uuid::from_u128(2) }.answer(id);
         let payload = self.sealed(id, name.text(), principal);

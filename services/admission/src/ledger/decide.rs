@@ -148,7 +148,13 @@ mod tests {
             completed_at: case.age.map(|age| now - age),
             receipt: if case.readable { receipt().encode_to_vec().into() } else { Bytes::from_static(b"\xff") },
         };
-        let asked = Asked { fingerprint: asked_for, keys: &keys, protected: true, binding: Binding::Workspace(Some(workspace)), now };
+        let asked = Asked {
+            fingerprint: asked_for,
+            keys: &keys,
+            protected: true,
+            binding: Binding::Workspace(Some(workspace)),
+            now,
+        };
         decide(&Ledger::Claimed(claim), Some(asked))
     }
 

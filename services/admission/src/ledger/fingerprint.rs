@@ -342,7 +342,8 @@ mod tests {
 
     #[test]
     fn the_request_id_takes_no_part_and_the_method_does() {
-        let request = |id: &str| v1::StopSandboxRequest { name: "n".into(), request_id: id.into(), workspace_scope: None };
+        let request =
+            |id: &str| v1::StopSandboxRequest { name: "n".into(), request_id: id.into(), workspace_scope: None };
         assert_eq!(of(Method::StopSandbox, &request("a")), of(Method::StopSandbox, &request("b")));
         assert_ne!(of(Method::StopSandbox, &request("a")), of(Method::StartSandbox, &request("a")));
     }

@@ -83,7 +83,10 @@ pub fn same_version(receipt: &Receipt, id: Uuid, version: u64) -> Option<&receip
 
 /// The receipt of a sandbox's change and that sandbox as it is now; none if it is gone or replaced.
 #[must_use]
-pub fn live_sandbox<'a>(receipt: &'a Receipt, loaded: &'a Loaded) -> Option<(&'a receipt::SandboxNow, &'a row::Sandbox)> {
+pub fn live_sandbox<'a>(
+    receipt: &'a Receipt,
+    loaded: &'a Loaded,
+) -> Option<(&'a receipt::SandboxNow, &'a row::Sandbox)> {
     match &receipt.kind {
         Some(receipt::Kind::Sandbox(now)) => Some((now, by_id(loaded, &now.id)?)),
         _ => None,

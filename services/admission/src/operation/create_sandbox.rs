@@ -63,9 +63,7 @@ impl Operation for CreateSandboxRequest {
         let row = new_row(self, name, spec, loaded, context)?;
         fits(&row)?;
         let mut writes = vec![Write::InsertSandbox(row.clone())];
-        writes.extend(
-            providers.iter().map(|provider| Write::Attach { sandbox_id: row.id, provider_id: provider.id }),
-        );
+        writes.extend(providers.iter().map(|provider| Write::Attach { sandbox_id: row.id, provider_id: provider.id }));
         writes.extend(row.spec.policy.as_ref().map(|policy| {
             Write::InsertPolicyRevision(row::PolicyRevision {
                 scope: Some(row.id),
@@ -113,11 +111,12 @@ fn name_of(request: &CreateSandboxRequest, context: &Context<'_>) -> String {
 
 /// The named providers, in the order of their names in the request.
 fn resolved<'a>(names: &[String], loaded: &'a Loaded) -> Result<Vec<&'a row::Provider>, Refusal> {
-    let find = |name: &String| {
-        loaded.providers.iter().find(|provider| provider.name == *name).ok_or_else(|| {
-            Refusal::precondition(format!("provider {} does not exist; create it first", Shown(name)))
-        })
-    };
+    let find =
+        |name: &String| {
+            loaded.providers.iter().find(|provider| provider.name == *name).ok_or_else(|| {
+                Refusal::precondition(format!("provider {} does not exist; create it first", Shown(name)))
+            })
+        };
     names.iter().map(find).collect()
 }
 
@@ -216,11 +215,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_completed_and_what_belongs_elsewhere_is_taken_out() {
-        let spec = SandboxSpec {
-            providers: vec!["p".into()],
-            provider_attachment_epoch: "mine".into(),
-            ..Default::default()
-        };
+        let spec =
+            SandboxSpec { providers: vec!["p".into()], provider_attachment_epoch: "mine".into(), ..Default::default() };
         let loaded = Loaded { providers: vec![sample::provider("p", &["A"])], ..sample::in_workspace() };
         let decision = decide(&request(spec), &loaded).unwrap();
         let row = inserted(&decision);
@@ -267,7 +263,8 @@ mod tests {
     #[test]
     fn what_is_not_served_is_said_and_not_ignored() {
         let base = || request(SandboxSpec::default());
-        let plan = |request: CreateSandboxRequest| request.plan(Locks::default(), &World::user().context()).unwrap_err();
+        let plan =
+            |request: CreateSandboxRequest| request.plan(Locks::default(), &World::user().context()).unwrap_err();
         let exposures = vec![SandboxServiceExposure::default()];
         for request in [
             CreateSandboxRequest { workload_template: "t".into(), ..base() },

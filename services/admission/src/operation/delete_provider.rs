@@ -79,7 +79,9 @@ mod tests {
 
         let sandboxes = (0..12).map(|at| sample::sandbox(&format!("s{at}"))).collect();
         let refused = decide(false, &Loaded { sandboxes, ..loaded }).unwrap_err();
-        assert!(matches!(&refused, Refusal::Precondition(text) if text.contains("s0, s1") && text.contains("and 2 more")));
+        assert!(
+            matches!(&refused, Refusal::Precondition(text) if text.contains("s0, s1") && text.contains("and 2 more"))
+        );
     }
 
     #[test]

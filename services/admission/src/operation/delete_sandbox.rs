@@ -80,10 +80,7 @@ mod tests {
     #[test]
     fn without_a_session_it_goes_at_once() {
         let row = sample::sandbox("s");
-        for loaded in [
-            found(row.clone(), SessionOwner::Alive),
-            found(sample::ready_sandbox("s"), SessionOwner::Gone),
-        ] {
+        for loaded in [found(row.clone(), SessionOwner::Alive), found(sample::ready_sandbox("s"), SessionOwner::Gone)] {
             let decision = decide(false, &loaded).unwrap();
             assert!(matches!(decision.writes.as_slice(), [Write::DeleteSandbox(id)] if *id == row.id));
             assert_eq!(outcome(&decision), (DeletionOutcome::Completed, row.id.to_string()));

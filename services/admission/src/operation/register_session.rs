@@ -55,9 +55,7 @@ fn registered(row: &row::Sandbox) -> SessionRegistered {
 }
 
 fn asked(request: &RegisterSession) -> Result<row::Session, Refusal> {
-    let id = |field: &str, text: &str| {
-        Uuid::try_parse(text).map_err(|_| Refusal::invalid(field, "must be a UUID"))
-    };
+    let id = |field: &str, text: &str| Uuid::try_parse(text).map_err(|_| Refusal::invalid(field, "must be a UUID"));
     Ok(row::Session {
         id: id("session_id", &request.session_id)?,
         bridge_id: id("bridge_id", &request.bridge_id)?,
@@ -117,9 +115,10 @@ fn begin(row: &mut row::Sandbox, asked: row::Session, loaded: &Loaded, context: 
 
 /// Whether that instance, which polls, has accepted its configuration before it connected.
 fn has_accepted(row: &row::Sandbox, instance_id: &str) -> bool {
-    row.status.configuration_admission.as_ref().is_some_and(|known| {
-        known.state() == ConfigurationAdmissionState::Accepted && known.instance_id == instance_id
-    })
+    row.status
+        .configuration_admission
+        .as_ref()
+        .is_some_and(|known| known.state() == ConfigurationAdmissionState::Accepted && known.instance_id == instance_id)
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ mod tests {
     #[test]
     fn a_loaded_revision_becomes_the_current_one() {
         let world = World::sandbox();
-        let decision = request(1, PolicyStatus::Loaded).decide(&found(PolicyStatus::Pending), &world.context()).unwrap();
+        let decision =
+            request(1, PolicyStatus::Loaded).decide(&found(PolicyStatus::Pending), &world.context()).unwrap();
         let [Write::SettlePolicy { version: 1, .. }, Write::UpdateSandbox(row)] = decision.writes.as_slice() else {
             panic!("{:?}", decision.writes)
         };

@@ -53,11 +53,7 @@ fn admission(request: &ReportSandboxConfigurationRequest) -> Result<&SandboxConf
 }
 
 /// A registration takes the place of the instance that it names, and of no other.
-fn register(
-    row: &mut row::Sandbox,
-    admission: &SandboxConfigurationAdmission,
-    expected: &str,
-) -> Result<(), Refusal> {
+fn register(row: &mut row::Sandbox, admission: &SandboxConfigurationAdmission, expected: &str) -> Result<(), Refusal> {
     let registered = &mut row.configuration_instance_id;
     if *registered != admission.instance_id {
         if registered != expected {
@@ -83,7 +79,11 @@ mod tests {
     use super::*;
     use crate::sample::{self, World};
 
-    fn request(instance: &str, state: ConfigurationAdmissionState, expected: &str) -> ReportSandboxConfigurationRequest {
+    fn request(
+        instance: &str,
+        state: ConfigurationAdmissionState,
+        expected: &str,
+    ) -> ReportSandboxConfigurationRequest {
         let admission =
             SandboxConfigurationAdmission { instance_id: instance.into(), state: state.into(), ..Default::default() };
         ReportSandboxConfigurationRequest {

@@ -115,9 +115,5 @@ fn refused(row: &row::Sandbox, event: Event) -> Refusal {
         Event::Start => "started only while STOPPED, COMPLETED or ERROR",
         _ => "changed so only in another phase",
     };
-    Refusal::precondition(format!(
-        "sandbox {} is {}; it can be {needed}",
-        Shown(&row.name),
-        phase_word(row.phase)
-    ))
+    Refusal::precondition(format!("sandbox {} is {}; it can be {needed}", Shown(&row.name), phase_word(row.phase)))
 }

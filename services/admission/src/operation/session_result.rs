@@ -46,9 +46,10 @@ impl Operation for SessionResult {
 fn on_policies(result: &SessionResult, row: &mut row::Sandbox, loaded: &Loaded) -> Vec<Write> {
     let of_loaded = loaded.policy_version.as_ref();
     let of_loaded = of_loaded.and_then(|revision| verdict::on_policy(row, revision, true, ""));
-    let failed = loaded.policy.as_ref().filter(|latest| {
-        latest.version == result.failed_version && result.failed_version != result.loaded_version
-    });
+    let failed = loaded
+        .policy
+        .as_ref()
+        .filter(|latest| latest.version == result.failed_version && result.failed_version != result.loaded_version);
     let of_failed = failed.and_then(|revision| verdict::on_policy(row, revision, false, &result.failed_error));
     of_loaded.into_iter().chain(of_failed).collect()
 }
@@ -175,7 +176,10 @@ mod tests {
         assert!(late.writes.is_empty());
         let other = SessionResult { session_id: "x".into(), ..result(6, ConfigApplyOutcome::Applied) };
         assert_eq!(decide(&found(row), &other).unwrap_err(), Refusal::NotTheSession);
-        assert_eq!(decide(&sample::nothing(), &result(1, ConfigApplyOutcome::Applied)).unwrap_err(), Refusal::NotTheSession);
+        assert_eq!(
+            decide(&sample::nothing(), &result(1, ConfigApplyOutcome::Applied)).unwrap_err(),
+            Refusal::NotTheSession
+        );
     }
 
     #[test]

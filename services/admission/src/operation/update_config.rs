@@ -18,8 +18,8 @@ use uuid::Uuid;
 use super::{Decision, Operation, session};
 use crate::caller::Caller;
 use crate::context::Context;
-use crate::ledger::replay::{self, RECEIPT_BYTES};
 use crate::ledger::Address;
+use crate::ledger::replay::{self, RECEIPT_BYTES};
 use crate::phase::change_id;
 use crate::refusal::Refusal;
 use crate::validate::{label, name};
@@ -203,8 +203,12 @@ mod tests {
         let policy = Some(SandboxPolicy::default());
         let setting_key = "ocsf_json_enabled".to_owned();
         assert!(plan(&UpdateConfigRequest { policy: policy.clone(), ..base() }).is_ok());
-        assert!(plan(&UpdateConfigRequest { setting_key: setting_key.clone(), setting_value: flag(), ..base() }).is_ok());
-        assert!(plan(&UpdateConfigRequest { setting_key: setting_key.clone(), delete_setting: true, ..base() }).is_ok());
+        assert!(
+            plan(&UpdateConfigRequest { setting_key: setting_key.clone(), setting_value: flag(), ..base() }).is_ok()
+        );
+        assert!(
+            plan(&UpdateConfigRequest { setting_key: setting_key.clone(), delete_setting: true, ..base() }).is_ok()
+        );
         for bad in [
             base(),
             UpdateConfigRequest { policy: policy.clone(), setting_key: setting_key.clone(), ..base() },

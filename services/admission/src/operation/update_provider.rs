@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use roadstead_proto::api::datamodel::Provider;
-use roadstead_proto::api::v1::{ProviderMutationKind, ProviderMutationReceipt, ProviderResponse, UpdateProviderRequest};
+use roadstead_proto::api::v1::{
+    ProviderMutationKind, ProviderMutationReceipt, ProviderResponse, UpdateProviderRequest,
+};
 use roadstead_proto::internal::Receipt;
 use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
@@ -47,8 +49,7 @@ impl Operation for UpdateProviderRequest {
     fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
         let workspace = workspace(loaded)?;
         let asked = asked(self)?;
-        let before =
-            loaded.providers.first().ok_or_else(|| Refusal::not_found(Object::Provider, name_of(asked)))?;
+        let before = loaded.providers.first().ok_or_else(|| Refusal::not_found(Object::Provider, name_of(asked)))?;
         at_version(asked.metadata.as_ref().map_or(0, |metadata| metadata.resource_version), before.resource_version)?;
         check_fixed(asked, before)?;
 

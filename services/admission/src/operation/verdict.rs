@@ -137,10 +137,8 @@ mod tests {
     }
 
     fn apply(row: &mut row::Sandbox, verdict: SandboxConfigurationAdmission, seconds: u64) {
-        let loaded = roadstead_store::mutation::Loaded {
-            now: sample::NOW + Duration::from_secs(seconds),
-            ..sample::nothing()
-        };
+        let loaded =
+            roadstead_store::mutation::Loaded { now: sample::NOW + Duration::from_secs(seconds), ..sample::nothing() };
         on_configuration(row, verdict, &loaded, &World::sandbox().context());
     }
 
@@ -186,7 +184,8 @@ mod tests {
 
     #[test]
     fn the_first_rejection_of_a_content_extends_the_window_and_a_repeat_does_not() {
-        let deadline = |row: &row::Sandbox| row.provisioning_deadline.unwrap().duration_since(sample::NOW).unwrap().as_secs();
+        let deadline =
+            |row: &row::Sandbox| row.provisioning_deadline.unwrap().duration_since(sample::NOW).unwrap().as_secs();
         let mut row = sample::sandbox("s");
         assert_eq!(deadline(&row), 300);
         apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 1), 10);

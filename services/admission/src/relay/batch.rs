@@ -63,9 +63,8 @@ impl Batch {
 
 fn subjects(row: &OutboxRow) -> impl Iterator<Item = String> {
     let mark = row.mark;
-    let dirty = (mark.kind == Kind::Sandbox && row.configuration).then(|| {
-        Dirty { lane: Lane::One, workspace_id: mark.workspace_id, sandbox_id: mark.object_id }.to_string()
-    });
+    let dirty = (mark.kind == Kind::Sandbox && row.configuration)
+        .then(|| Dirty { lane: Lane::One, workspace_id: mark.workspace_id, sandbox_id: mark.object_id }.to_string());
     [mark.to_string()].into_iter().chain(dirty)
 }
 

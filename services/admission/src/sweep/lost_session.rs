@@ -51,8 +51,12 @@ mod tests {
         let at = At { now: sample::NOW, ids: &ids, window: Duration::from_secs(300) };
         let rows = [SandboxPhase::Ready, SandboxPhase::Stopping, SandboxPhase::Deleting, SandboxPhase::Provisioning]
             .map(|phase| Sandbox { phase, ..sample::ready_sandbox("s") });
-        let [Write::UpdateSandbox(ready), Write::UpdateSandbox(stopping), Write::DeleteSandbox(_), Write::UpdateSandbox(waiting)] =
-            &writes(&rows, at)[..]
+        let [
+            Write::UpdateSandbox(ready),
+            Write::UpdateSandbox(stopping),
+            Write::DeleteSandbox(_),
+            Write::UpdateSandbox(waiting),
+        ] = &writes(&rows, at)[..]
         else {
             panic!("{:?}", writes(&rows, at))
         };

@@ -34,9 +34,10 @@ pub fn environment(field: &str, environment: &Pairs) -> Checked {
 /// # Errors
 /// `Invalid` with the field.
 pub fn key(field: &str, key: &str) -> Checked {
-    let well_formed = key.bytes().enumerate().all(|(at, byte)| {
-        byte.is_ascii_alphabetic() || byte == b'_' || (at > 0 && byte.is_ascii_digit())
-    });
+    let well_formed = key
+        .bytes()
+        .enumerate()
+        .all(|(at, byte)| byte.is_ascii_alphabetic() || byte == b'_' || (at > 0 && byte.is_ascii_digit()));
     if key.is_empty() || key.len() > KEY_BYTES || !well_formed {
         let rule = format!("a key is a letter or _, then letters, digits or _, at most {KEY_BYTES} bytes");
         return Err(Refusal::invalid(field, rule));

@@ -57,7 +57,8 @@ fn check_key(field: &str, key: &str, limit: usize) -> Checked {
         None => (None, key),
     };
     if key.len() > limit || !is_segment(segment) || !prefix.is_none_or(is_subdomain) {
-        let rule = "a key is an optional DNS prefix and `/`, then at most 63 letters, digits or -_. between two of them";
+        let rule =
+            "a key is an optional DNS prefix and `/`, then at most 63 letters, digits or -_. between two of them";
         return Err(Refusal::invalid(field, rule));
     }
     Ok(())
@@ -100,9 +101,18 @@ mod tests {
     #[test]
     fn ill_formed_labels_are_refused() {
         let long = "x".repeat(64);
-        for (key, value) in
-            [("", "v"), ("/a", "v"), ("a/", "v"), ("-a", "v"), ("Ex.com/a", "v"), ("a/b/c", "v"), ("a", "-"), ("a", "a b"), (&long, "v"), ("a", &long)]
-        {
+        for (key, value) in [
+            ("", "v"),
+            ("/a", "v"),
+            ("a/", "v"),
+            ("-a", "v"),
+            ("Ex.com/a", "v"),
+            ("a/b/c", "v"),
+            ("a", "-"),
+            ("a", "a b"),
+            (&long, "v"),
+            ("a", &long),
+        ] {
             assert!(labels(&one(key, value)).is_err(), "{key}={value}");
         }
     }

@@ -117,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_new_policy_is_the_next_revision_and_waits_for_its_verdict() {
-        let first = inserted(&decide(&request(policy("a.example.com")), &found(sample::sandbox("s"), None)).unwrap()).clone();
+        let first =
+            inserted(&decide(&request(policy("a.example.com")), &found(sample::sandbox("s"), None)).unwrap()).clone();
         assert_eq!((first.version, first.status), (1, PolicyStatus::Pending));
         let loaded = found(sample::sandbox("s"), Some(first));
         let second = decide(&request(policy("b.example.com")), &loaded).unwrap();
@@ -126,7 +127,8 @@ mod tests {
 
     #[test]
     fn equal_content_with_equal_provenance_writes_nothing() {
-        let first = inserted(&decide(&request(policy("a.example.com")), &found(sample::sandbox("s"), None)).unwrap()).clone();
+        let first =
+            inserted(&decide(&request(policy("a.example.com")), &found(sample::sandbox("s"), None)).unwrap()).clone();
         let loaded = found(sample::sandbox("s"), Some(first));
         assert!(decide(&request(policy("a.example.com")), &loaded).unwrap().writes.is_empty());
         let annotations = [("by".to_owned(), "ann".to_owned())].into();

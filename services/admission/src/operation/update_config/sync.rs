@@ -157,9 +157,8 @@ mod tests {
     fn anything_else_and_any_other_sandbox_is_denied() {
         let base = || request(policy("a.example.com", &[]));
         let world = World::sandbox();
-        let plan = |request: UpdateConfigRequest| {
-            request.plan(roadstead_store::mutation::Locks::default(), &world.context())
-        };
+        let plan =
+            |request: UpdateConfigRequest| request.plan(roadstead_store::mutation::Locks::default(), &world.context());
         assert!(plan(base()).is_ok());
         for other in [
             UpdateConfigRequest { global: true, ..base() },
