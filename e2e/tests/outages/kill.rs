@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use roadstead_e2e::{Fleet, Load, convergence, effect, effect::Mutation, load};
+use roadstead_e2e::{Fleet, Load, effect::Mutation, load};
 use roadstead_testkit::{
     Stack, eventually, soak,
     stack::{Node, Plan, Role},
 };
 
-/// Supervised sandboxes: two at each bridge.
-const SANDBOXES: usize = 4;
+use crate::oracle::{SANDBOXES, assert_sound};
+
 /// By when a supervisor whose bridge died has a session with another.
 const RECONNECTED: Duration = Duration::from_secs(5);
 
@@ -27,15 +27,6 @@ async fn kill_in_turn(stack: &mut Stack, fleet: &Fleet, role: Role) -> Vec<Mutat
         }
     }
     load.stop().await
-}
-
-/// What holds whoever was killed.
-async fn assert_sound(stack: &Stack, fleet: &Fleet, mutations: &[Mutation]) {
-    convergence::assert_converges(stack, fleet).await;
-    let mut session = stack.session().await;
-    effect::assert_sound(&mut session, fleet.workspace(), mutations).await;
-    fleet.assert_never_unready(&mut session).await;
-    fleet.assert_ordered();
 }
 
 /// Of a role behind the doors nobody notices that its processes die.

@@ -3,5 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod edge;
 mod happy;
 mod kill;
+mod oracle;
