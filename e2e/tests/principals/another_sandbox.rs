@@ -8,8 +8,8 @@ use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SandboxPolicy};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::{
-    GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest,
-    ReportSandboxConfigurationRequest, UpdateConfigRequest,
+    GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
+    UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use tonic::Code;
@@ -66,7 +66,9 @@ async fn a_sandbox_that_names_another_is_refused_in_one_way_whether_that_one_exi
             answers.entry(method).or_default().push(("its own name in another workspace", answer));
         }
     }
-    for (who, target) in [("a neighbour without a scope", &world.neighbour.target), ("a missing one without a scope", &world.missing())] {
+    for (who, target) in
+        [("a neighbour without a scope", &world.neighbour.target), ("a missing one without a scope", &world.missing())]
+    {
         let unscoped = naming(target, None).into_iter().find(|(method, _)| *method == Method::GetSandboxConfig);
         let (method, message) = unscoped.unwrap();
         let answer = world.bridge.call(method, &bearer(&own.token), message).await;

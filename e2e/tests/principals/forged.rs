@@ -105,7 +105,10 @@ impl Forge {
             ("no expiry", self.sign(&header, &without(&claims, "exp"))),
             ("expiry zero", claiming("exp", json!(0))),
             ("not valid yet", claiming("nbf", json!(now() + 600))),
-            ("issued in the future", self.sign(&header, &with(&with(&claims, "iat", json!(now() + 600)), "exp", json!(now() + 900)))),
+            (
+                "issued in the future",
+                self.sign(&header, &with(&with(&claims, "iat", json!(now() + 600)), "exp", json!(now() + 900))),
+            ),
             ("another subject than the sandbox", claiming("sandbox_id", json!(other_id))),
             ("no generation", self.sign(&header, &without(&claims, "generation"))),
             ("another epoch than the generation", claiming("auth_epoch", json!(generation + 1))),

@@ -158,7 +158,9 @@ async fn every_method_answers_every_kind_of_caller_as_its_rule_says() {
     };
     let callers = User::ALL.map(Caller::User).into_iter().chain([Caller::Sandbox, Caller::Nobody]);
     let cases = callers.flat_map(|caller| {
-        [At::Edge, At::Bridge].into_iter().flat_map(move |at| Method::ALL.iter().map(move |&method| (at, caller, method)))
+        [At::Edge, At::Bridge]
+            .into_iter()
+            .flat_map(move |at| Method::ALL.iter().map(move |&method| (at, caller, method)))
     });
     // Users speak of a sandbox that is not there, so that nothing happens to those that are.
     let missing = world.missing();
@@ -170,8 +172,9 @@ async fn every_method_answers_every_kind_of_caller_as_its_rule_says() {
             let expected = expected(at, method, caller);
             let answer = world.door(at).call(method, &authorization, request).await;
             let (code, message) = (answer.code, &answer.message);
-            (!fits(expected, &answer))
-                .then(|| format!("{method} at {at:?} by {caller:?}: {expected:?} was expected, not {code:?}: {message}"))
+            (!fits(expected, &answer)).then(|| {
+                format!("{method} at {at:?} by {caller:?}: {expected:?} was expected, not {code:?}: {message}")
+            })
         }
     })
     .await;

@@ -71,7 +71,12 @@ impl Raw {
     }
 
     /// Opens a stream with its first message.
-    pub(crate) async fn stream(&self, method: Method, authorization: &[String], first: Vec<u8>) -> Result<Open, Status> {
+    pub(crate) async fn stream(
+        &self,
+        method: Method,
+        authorization: &[String],
+        first: Vec<u8>,
+    ) -> Result<Open, Status> {
         let (requests, queued) = mpsc::channel(8);
         requests.send(Bytes::from(first)).await.unwrap();
         let responses = self.start(method, authorization, ReceiverStream::new(queued)).await?;

@@ -43,8 +43,7 @@ pub(crate) enum User {
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::PlatformAdmin, Self::Admin, Self::Member, Self::Stranger, Self::Unscoped];
+    pub(crate) const ALL: [Self; 5] = [Self::PlatformAdmin, Self::Admin, Self::Member, Self::Stranger, Self::Unscoped];
 
     pub(crate) fn token(self) -> String {
         format!("token-of-{}-0123456789", self.subject())
@@ -145,9 +144,16 @@ impl World {
     pub(crate) async fn state(&self) -> String {
         let mut session = self.stack.session().await;
         let mut state = String::new();
-        for table in
-            ["workspace", "member", "provider", "sandbox", "attachment", "policy_revision", "setting", "settings_revision"]
-        {
+        for table in [
+            "workspace",
+            "member",
+            "provider",
+            "sandbox",
+            "attachment",
+            "policy_revision",
+            "setting",
+            "settings_revision",
+        ] {
             let rows = session.value(&format!("select count(*) || ':' || coalesce(md5(string_agg(t::text, '|' order by t::text)), '') from roadstead.{table} t")).await;
             state.push_str(&format!("{table} {rows}\n"));
         }

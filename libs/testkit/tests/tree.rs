@@ -128,17 +128,44 @@ fn is_computed_once(line: &str) -> bool {
         && !["Mutex", "RwLock", "Atomic"].iter().any(|word| line.contains(word))
 }
 
-/// Every test that a known fault is mapped to exists.
+/// The ids of known faults (docs/testing.md), by letter.
+const FAULTS: [(char, &[u32]); 8] = [
+    ('A', &[1, 2, 5, 7, 8, 9, 12, 13, 14, 15]),
+    ('S', &[1, 3, 4, 5, 7, 8, 9, 11]),
+    ('W', &[1, 2, 3, 5, 6, 8, 9]),
+    ('B', &[1, 4, 5, 6, 7, 8, 9]),
+    ('E', &[1, 2, 3, 6, 7, 8, 9]),
+    ('P', &[2, 3, 5, 7, 8, 9]),
+    ('N', &[2, 5, 6, 7, 8, 9]),
+    ('O', &[1, 2, 3, 4]),
+];
+
+fn is_a_fault(id: &str) -> bool {
+    let known = |(letter, numbers): &(char, &[u32])| {
+        id.strip_prefix(*letter).is_some_and(|number| numbers.iter().any(|known| known.to_string() == number))
+    };
+    FAULTS.iter().any(known)
+}
+
+/// Every line maps a known fault, once, to tests that exist.
 #[test]
-fn every_mapped_fault_names_tests_that_exist() {
-    let Ok(map) = fs::read_to_string(workspace().join("e2e/faults.toml")) else { return };
+fn every_mapped_fault_is_known_and_names_tests_that_exist() {
+    let map = fs::read_to_string(workspace().join("e2e/faults.toml")).unwrap();
     let tests: String =
         sources(&workspace().join("e2e")).into_iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    let named = map.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(|line| {
-        line.split_once('=').map(|(_, names)| names).unwrap_or(line).split('"').skip(1).step_by(2).collect::<Vec<_>>()
-    });
-    for name in named {
-        assert!(tests.contains(&format!("fn {name}(")), "e2e/faults.toml names {name}, which is no test of e2e/");
+    let mut mapped = BTreeSet::new();
+    for line in map.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (id, names) = line.split_once(" = ").unwrap_or_else(|| panic!("one line for an id, not {line}"));
+        assert!(is_a_fault(id), "{id} is no known fault");
+        assert!(mapped.insert(id), "{id} is mapped twice");
+        let names: Vec<String> = serde_json::from_str(names).unwrap_or_else(|error| panic!("{id}: {error}"));
+        assert!(!names.is_empty(), "no test is mapped to {id}");
+        for name in names {
+            let is_test = tests.split(&format!("fn {name}()")).next().is_some_and(|before| {
+                before.len() < tests.len() && before.trim_end().trim_end_matches("async").trim_end().ends_with(']')
+            });
+            assert!(is_test, "e2e/faults.toml names {name}, which is no test of e2e/");
+        }
     }
 }
 

@@ -1,0 +1,14 @@
+//! Supervisors and their sessions: what they are sent, what counts of what they say, and what becomes of their sandbox.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod locked_row;
+mod lost_message;
+mod own_only;
+mod rejected;
+mod restarted;
+mod settled;
+mod silent;
+mod slow_reader;
+mod takeover;
+mod world;
