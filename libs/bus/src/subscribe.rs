@@ -75,7 +75,11 @@ impl Bus {
 
     /// Returns when the broker has taken everything this connection sent before. A flush would not say so: it only waits
     /// for the socket. Operations of one connection are ordered, so a message to ourselves does.
-    pub(crate) async fn barrier(&self) -> Result<(), SubscribeError> {
+    ///
+    /// # Errors
+    ///
+    /// If the connection was closed.
+    pub async fn barrier(&self) -> Result<(), SubscribeError> {
         let mut expected = self.replies().expect_barrier();
         let subject = expected.subject().to_owned();
         loop {

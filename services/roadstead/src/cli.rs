@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 use roadstead_service_kit::settings::LogSettings;
 
-use crate::{all, client, demo, operate, role};
+use crate::{all, bench, client, demo, operate, role};
 
 /// The control plane for agent sandboxes.
 ///
@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Migrate(operate::migrate::Command),
     Keys(operate::keys::Command),
     Demo(demo::Command),
+    Bench(bench::Command),
 }
 
 /// `watch` is a role, and what people do with a sandbox: followed by a name it is short for `sandbox watch`.

@@ -4,8 +4,8 @@ mod load;
 mod postgres;
 mod report;
 mod sdk;
-mod target;
-mod watched;
+pub(crate) mod target;
+pub(crate) mod watched;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! The program `roadstead`: every role, and the commands for those who run and use them.
 
 mod all;
+mod bench;
 mod cli;
 mod client;
 mod demo;
@@ -45,5 +46,6 @@ async fn run(command: Command, log: &LogSettings) -> anyhow::Result<()> {
         Command::Migrate(command) => command.run().await,
         Command::Keys(command) => command.run(),
         Command::Demo(demo) => demo.run().await,
+        Command::Bench(bench) => bench.run().await,
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 /// A deployment that runs.
 #[derive(Debug)]
 pub(crate) enum Target {
-    All { process: Process, data: tempfile::TempDir },
+    All { process: Box<Process>, data: tempfile::TempDir },
     Compose { keys: tempfile::TempDir },
 }
 
@@ -78,7 +78,7 @@ impl Target {
         };
         let bridge = listen(Role::SupervisorBridge).pop().context("no bridge runs")?;
         let doors = Doors { edges: listen(Role::Edge), bridge };
-        Ok((Self::All { process, data }, doors))
+        Ok((Self::All { process: Box::new(process), data }, doors))
     }
 
     async fn find_compose() -> anyhow::Result<(Self, Doors)> {

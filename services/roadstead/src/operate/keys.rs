@@ -90,7 +90,7 @@ impl Init {
     fn export(&self, layout: &Layout, keyring: &Keyring) -> anyhow::Result<()> {
         layout.export(keyring)?;
         let users = Auth::Nkeys(broker_users(keyring));
-        let config = permissions::server_config(&self.broker_listen.to_string(), &self.broker_store, &users);
+        let config = permissions::server_config(self.broker_listen.to_string(), &self.broker_store, &users);
         write_private(&layout.folder("broker")?.join("nats.conf"), config.as_bytes())?;
         line(&format!("keys are in {}", layout.dir.display()))
     }

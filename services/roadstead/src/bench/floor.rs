@@ -1,0 +1,132 @@
+//! The floors: what broker and database cost by themselves. The mutation is planned and decided by admission's own core
+//! and flown by the store, so its statements are those of the path that is measured; only doors, broker and sealing are
+//! left out.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail};
+use prost::Message as _;
+use roadstead_admission::attempt::{Core, Next, Opened};
+use roadstead_admission::caller::Caller;
+use roadstead_admission::context::{RandomIds, Rules};
+use roadstead_admission::ledger::Fingerprints;
+use roadstead_admission::operation::Name;
+use roadstead_admission::vault::CredentialVault;
+use roadstead_bus::{Bus, ConnectSettings};
+use roadstead_proto::internal::User;
+use roadstead_proto::method::Method;
+use roadstead_proto::role::Role;
+use roadstead_service_kit::role_keys::RoleKeys;
+use roadstead_store::migrate::user;
+use roadstead_store::{Database, DatabaseSettings};
+use uuid::Uuid;
+
+use super::measure::AsyncCall;
+use super::path;
+use crate::all::run_file::RunFile;
+use crate::demo::target::Target;
+use crate::operate::keys::Layout;
+
+/// As many connections as an admission has by default, twice: the path has two of them.
+const CONNECTIONS: usize = 32;
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Broker and database, reached as admission reaches them.
+pub(crate) struct Floor {
+    bus: Bus,
+    database: Database,
+    core: Arc<Core>,
+}
+
+impl Floor {
+    pub(crate) async fn open(target: &Target) -> anyhow::Result<Self> {
+        let data = target.folder();
+        let run = RunFile::load(data)?;
+        let keys = RoleKeys::load(&Layout::new(&data.join("keys")).role_file(Role::Admission), Role::Admission)?;
+        let bus = Bus::connect(ConnectSettings {
+            url: run.nats_url,
+            name: "roadstead bench".to_owned(),
+            role: Role::Admission,
+            nkey_seed: Some(keys.broker_seed().clone()),
+            ca: None,
+        })
+        .await?;
+        bus.connected().await;
+        let database = Database::connect(DatabaseSettings {
+            url: run.database_url,
+            user: user(Role::Admission).context("the role has no database user")?.to_owned(),
+            password: keys.postgres_password()?.clone(),
+            pool_size: CONNECTIONS,
+            role: Role::Admission,
+            process_id: Uuid::new_v4(),
+            quota: u32::MAX,
+        })?;
+        let core = Core {
+            rules: Rules::default(),
+            fingerprints: Fingerprints::new(keys.fingerprints()?),
+            vault: Box::new(CredentialVault::new(keys.credentials()?)),
+            ids: Box::new(RandomIds),
+        };
+        Ok(Self { bus, database, core: Arc::new(core) })
+    }
+
+    pub(crate) fn round_trip(&self) -> RoundTrip {
+        RoundTrip(self.bus.clone())
+    }
+
+    pub(crate) fn mutate(&self, at: usize) -> Flights {
+        Flights { database: self.database.clone(), core: Arc::clone(&self.core), at, on: false }
+    }
+}
+
+/// A message to oneself through the broker.
+pub(crate) struct RoundTrip(Bus);
+
+impl AsyncCall for RoundTrip {
+    async fn call(&mut self) -> anyhow::Result<()> {
+        Ok(self.0.barrier().await?)
+    }
+}
+
+/// The mutation without its path.
+pub(crate) struct Flights {
+    database: Database,
+    core: Arc<Core>,
+    at: usize,
+    on: bool,
+}
+
+impl AsyncCall for Flights {
+    async fn call(&mut self) -> anyhow::Result<()> {
+        self.on = !self.on;
+        let mut request = path::toggle(self.at, String::new());
+        request.setting_value = path::value(self.on);
+        let caller = User {
+            provider: "local_dev".to_owned(),
+            subject: format!("bench-{}", self.at),
+            platform_admin: true,
+            ..User::default()
+        };
+        let attempt = self.core.attempt(Opened {
+            id: Uuid::now_v7(),
+            name: Name::Method(Method::UpdateConfig),
+            caller: Caller::User(caller),
+            request: request.encode_to_vec().into(),
+            deadline: SystemTime::now() + DEADLINE,
+            traceparent: String::new(),
+            refused: None,
+        });
+        let in_flight = self.database.first_flight(&attempt.command, &attempt.locks).await?;
+        match attempt.decide(in_flight.loaded(), false) {
+            Next::Conclude(conclusion) => {
+                let committed = in_flight.conclude(conclusion).await?;
+                let marks = committed.outbox.iter().map(|mark| mark.id).collect();
+                // The relay's part of the same mutation.
+                self.database.delete_marks(marks).await?;
+                Ok(())
+            }
+            other => bail!("the floor's mutation was not executed: {other:?}"),
+        }
+    }
+}
