@@ -40,6 +40,16 @@ impl Told {
     pub const fn is_done(&self) -> bool {
         matches!(self, Self::Done { .. })
     }
+
+    /// Whether it may have failed only for the moment: nobody was there to carry it out, or to tell its outcome.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Done { .. } => false,
+            Self::Refused(why) => why.starts_with("Unavailable"),
+            Self::Unknown(_) => true,
+        }
+    }
 }
 
 /// A mutation whose effects can be counted by its mark.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use roadstead_e2e::{
     Fleet, Load,
     api::{client, is_replay, request_id, scope},
-    effect::{Mutation, Told},
+    effect::Told,
     load,
 };
 use roadstead_proto::api::v1::{CreateSandboxRequest, SandboxSpec};
@@ -18,11 +18,6 @@ use tonic::Code;
 use crate::oracle::{SANDBOXES, assert_sound};
 
 const SOON: Duration = Duration::from_secs(10);
-
-/// What an edge's callers may see of its death: of a call without a request id they do not learn the outcome.
-fn is_call_of_the_dead(one: &Mutation) -> bool {
-    !one.has_id && matches!(one.told, Told::Unknown(_))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_killed_edge_only_its_own_calls_break_and_the_other_edge_tells_their_outcome_by_id() {
@@ -38,8 +33,7 @@ async fn of_a_killed_edge_only_its_own_calls_break_and_the_other_edge_tells_thei
         load.progress(20).await;
     }
     let mutations = load.stop().await;
-    let failed = load::failed(&mutations);
-    assert!(failed.iter().all(|one| one.edge == 0 && is_call_of_the_dead(one)), "{failed:?}");
+    load::assert_failures_are(&mutations, |one| one.edge == 0);
     assert_sound(&stack, &fleet, &mutations).await;
     assert_eq!(fleet.sessions(), [1; SANDBOXES], "a session was lost");
     for watch in fleet.members().iter().flat_map(|member| &member.watches) {
@@ -62,7 +56,7 @@ async fn a_mutation_whose_edge_died_before_the_answer_came_is_replayed_by_the_ot
             ..Default::default()
         };
         let count = format!("select count(*) from roadstead.sandbox where name = '{name}'");
-        stack.node(Role::Edge, 1).nats.halt_at(Direction::ToClient, "_INBOX_edge");
+        stack.node(Role::Edge, 1).nats.halt_at(Direction::ToClient, "_INBOX_edge.*.answer");
         let call = tokio::spawn({
             let (mut api, request) = (client(&stack.edge(1)), request.clone());
             async move { api.create_sandbox(request).await }

@@ -34,7 +34,7 @@ async fn nobody_notices(role: Role) {
     let mut stack = Stack::start(Plan::pairs()).await;
     let fleet = Fleet::start(&stack, SANDBOXES).await;
     let mutations = kill_in_turn(&mut stack, &fleet, role).await;
-    assert_eq!(load::failed(&mutations).len(), 0, "{:?}", load::failed(&mutations));
+    load::assert_none_failed(&mutations);
     assert_sound(&stack, &fleet, &mutations).await;
     fleet.assert_watches_stayed();
     assert_eq!(fleet.sessions(), [1; SANDBOXES], "a session was lost");
@@ -77,7 +77,7 @@ async fn supervisors_of_a_killed_bridge_are_back_within_five_seconds_and_their_s
         }
     }
     let mutations = load.stop().await;
-    assert_eq!(load::failed(&mutations).len(), 0, "{:?}", load::failed(&mutations));
+    load::assert_none_failed(&mutations);
     assert_sound(&stack, &fleet, &mutations).await;
     fleet.assert_watches_stayed();
 }

@@ -3,7 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod broker;
+mod database;
 mod edge;
 mod happy;
 mod kill;
 mod oracle;
+mod refusal;

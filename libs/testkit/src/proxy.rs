@@ -165,13 +165,15 @@ impl Proxy {
         self.set(Direction::ToClient, Way::Pass);
     }
 
-    /// Drops the next `count` messages of that direction whose subject starts with `prefix`. For a broker's proxy.
+    /// Drops the next `count` messages of that direction whose subject starts with `prefix`, in which `*` stands for
+    /// any token. For a broker's proxy.
     pub fn drop_messages(&self, direction: Direction, prefix: &str, count: usize) {
         self.rule(direction, prefix, Action::Drop, count);
     }
 
-    /// Stops that direction just before the next message whose subject starts with `prefix`, which [`Proxy::halted`]
-    /// waits for; [`Proxy::heal`] lets it go on. For a broker's proxy.
+    /// Stops that direction just before the next message whose subject starts with `prefix` (see
+    /// [`Proxy::drop_messages`]), which [`Proxy::halted`] waits for; [`Proxy::heal`] lets it go on. For a broker's
+    /// proxy.
     pub fn halt_at(&self, direction: Direction, prefix: &str) {
         self.rule(direction, prefix, Action::Halt, 1);
     }

@@ -34,7 +34,7 @@ impl Rules {
     /// What is to be done to a message on `subject`; counts it.
     pub(crate) fn take(&self, direction: Direction, subject: &str) -> Option<Action> {
         let mut rules = self.lock();
-        let at = rules.iter().position(|rule| rule.direction == direction && subject.starts_with(&rule.prefix))?;
+        let at = rules.iter().position(|rule| rule.direction == direction && begins_with(subject, &rule.prefix))?;
         let action = rules[at].action;
         rules[at].left -= 1;
         if rules[at].left == 0 {
@@ -48,9 +48,39 @@ impl Rules {
     }
 }
 
+/// Whether `subject` begins with `prefix`, in which `*` stands for any token.
+fn begins_with(subject: &str, prefix: &str) -> bool {
+    let mut tokens = subject.split('.');
+    let mut wanted = prefix.split('.').peekable();
+    while let Some(want) = wanted.next() {
+        let Some(token) = tokens.next() else { return false };
+        let is_last = wanted.peek().is_none();
+        if want != "*" && want != token && !(is_last && token.starts_with(want)) {
+            return false;
+        }
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_may_end_within_a_token_and_leave_tokens_open() {
+        for (prefix, subject, so) in [
+            ("a.b", "a.b.c", true),
+            ("a.", "a.b", true),
+            ("a.", "a", false),
+            ("_IN", "_INBOX.x", true),
+            ("a.b", "a.x", false),
+            ("_INBOX.*.answer", "_INBOX.7.answer.9", true),
+            ("_INBOX.*.answer", "_INBOX.7.reply.9", false),
+            ("a.b.c", "a.b", false),
+        ] {
+            assert_eq!(begins_with(subject, prefix), so, "{prefix} {subject}");
+        }
+    }
 
     #[test]
     fn a_rule_counts_down_and_is_gone() {
