@@ -35,4 +35,13 @@ impl Database {
     pub async fn waiting_marks(&self) -> Result<u64, StoreError> {
         Ok(only(&self.rows(outbox::count()).await?, |fields| fields.count())?)
     }
+
+    /// How long the oldest waiting mark has waited, for a metric; zero if none waits.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn oldest_mark(&self) -> Result<Duration, StoreError> {
+        let seconds: f64 = only(&self.rows(outbox::oldest()).await?, |fields| fields.take())?;
+        Ok(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+    }
 }

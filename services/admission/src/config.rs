@@ -20,11 +20,11 @@ pub struct Config {
     #[command(flatten)]
     pub admin: AdminSettings,
     /// Commands of users that are worked on at the same time
-    #[arg(long, env = "ROADSTEAD_COMMAND_SLOTS", default_value_t = 16,
+    #[arg(long, env = "ROADSTEAD_COMMAND_SLOTS", default_value_t = 12,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub command_slots: u16,
     /// Reports of supervisors that are worked on at the same time; they never take the users' slots
-    #[arg(long, env = "ROADSTEAD_REPORT_SLOTS", default_value_t = 8,
+    #[arg(long, env = "ROADSTEAD_REPORT_SLOTS", default_value_t = 6,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub report_slots: u16,
     /// Copies of each stream that the broker keeps: 1, or 3 and more on a cluster

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_bus::pull::Delivery;
-use roadstead_service_kit::{clock, telemetry};
+use roadstead_service_kit::{clock, status, telemetry};
 use roadstead_store::error::{Busy, LedgerRow};
 use roadstead_store::mutation::Outcome;
 use roadstead_store::row::OutboxRow;
@@ -15,7 +15,7 @@ use roadstead_store::{Database, FlightError};
 use tracing::Instrument as _;
 
 use crate::answer::{CodeOf, Minter, word};
-use crate::attempt::{Attempt, Core, Next, status};
+use crate::attempt::{self, Attempt, Core, Next};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
 use crate::metrics::{Metrics, Reason, Settled};
 use crate::refusal::Refusal;
@@ -27,6 +27,8 @@ const HELD: Duration = Duration::from_millis(250);
 const AWAY: Duration = Duration::from_secs(1);
 /// Tries within one delivery.
 const TRIES: u32 = 4;
+/// A try that took longer than this waited for a row: others in the queue come first.
+const LONG_TRY: Duration = Duration::from_secs(1);
 /// A duplicate is told that the outcome is uncertain after this many deliveries: each costs the lock's time-out of
 /// 200 ms and the pause, so that makes some 5 s.
 const DELIVERIES_OF_A_DUPLICATE: u64 = 12;
@@ -102,6 +104,7 @@ impl Executor {
         let waited = deliveries >= DELIVERIES_OF_A_DUPLICATE;
         let mut pruned = false;
         for tried in 1..=TRIES {
+            let begun = Instant::now();
             let error = match self.fly(attempt, waited).await {
                 Ok(end) => return end,
                 Err(error) => error,
@@ -119,6 +122,9 @@ impl Executor {
                 // The same command again decides anew, or finds out how the lost commit ended.
                 FlightError::Retry(_) | FlightError::Guard(_) | FlightError::Lost(_) => {
                     tracing::debug!(%error, tried, "once more");
+                    if begun.elapsed() > LONG_TRY {
+                        break;
+                    }
                     tokio::time::sleep(Duration::from_millis(10) * tried).await;
                 }
                 FlightError::Unavailable(_) => {
@@ -180,7 +186,7 @@ impl Executor {
 
     /// Commits a refusal alone. If the command has an outcome by now, that is told.
     async fn refuse(&self, attempt: &Attempt<'_>, refusal: &Refusal) -> End {
-        match self.0.database.record_refusal(&attempt.command, &status(refusal)).await {
+        match self.0.database.record_refusal(&attempt.command, &attempt::status(refusal)).await {
             Ok(outcome) => End::Told(outcome),
             Err(error) => {
                 tracing::debug!(%error, refusal = refusal.word(), "a refusal could not be recorded");
@@ -229,6 +235,11 @@ impl Executor {
     fn count(&self, method: &'static str, outcome: &Outcome, begun: Instant, deliveries: u64) {
         let metrics = &self.0.metrics;
         let (code, took) = (CodeOf(outcome).to_string(), begun.elapsed());
+        match refusal_of(outcome) {
+            Some(status::Reason::RequestIdPayloadMismatch) => _ = metrics.mismatches.inc(),
+            Some(status::Reason::RequestOutcomeUncertain) => _ = metrics.uncertain.inc(),
+            _ => {}
+        }
         let outcome = word(outcome);
         tracing::info!(outcome, code, ms = took.as_secs_f64() * 1000.0, deliveries, "settled");
         if outcome == "replayed" {
@@ -236,6 +247,13 @@ impl Executor {
         }
         metrics.seconds.observe(took.as_secs_f64());
         metrics.settled.get_or_create(&Settled { method, outcome, code }).inc();
+    }
+}
+
+fn refusal_of(outcome: &Outcome) -> Option<status::Reason> {
+    match outcome {
+        Outcome::Refused(told) => status::reason_of(&status::from_bytes(told)),
+        _ => None,
     }
 }
 

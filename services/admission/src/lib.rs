@@ -102,7 +102,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         ca: broker.ca().map(Into::into),
     })
     .await?;
-    let database = Database::connect(DatabaseSettings {
+    let settings = DatabaseSettings {
         url: database.url()?.to_owned(),
         user: user(ROLE).context("the role has no database user")?.to_owned(),
         password: keys.postgres_password()?.clone(),
@@ -110,7 +110,14 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         role: ROLE,
         process_id,
         quota: request_id_quota,
+    };
+    // Commands that wait for a row must not keep renewals, marks and sweeps from a connection.
+    let aside = (settings.pool_size / 4).max(2);
+    let commands = Database::connect(DatabaseSettings {
+        pool_size: settings.pool_size.saturating_sub(aside).max(1),
+        ..settings.clone()
     })?;
+    let database = Database::connect(DatabaseSettings { pool_size: aside, ..settings })?;
     let metrics = Arc::new(service.metrics.register(Metrics::register));
     let (marks, relay) = Relay::new(bus.clone(), database.clone(), Arc::clone(&metrics));
     let sweeps = Sweeps {
@@ -121,7 +128,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         rules: rules.clone(),
     };
     let lifetime = Duration::from_secs(token_lifetime_seconds);
-    let parts = parts(&keys, rules, lifetime, &bus, &database, marks, metrics)?;
+    let parts = parts(&keys, rules, lifetime, &bus, &commands, marks, metrics)?;
     let executor = Executor(Arc::clone(&parts));
 
     let tasks = &service.tasks;

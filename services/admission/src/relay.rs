@@ -70,22 +70,18 @@ impl Relay {
         let mut working = JoinSet::new();
         let mut commits = Vec::with_capacity(TOGETHER);
         loop {
+            let full = working.len() >= BATCHES;
             tokio::select! {
                 biased;
-                _ = working.join_next(), if working.len() >= BATCHES => {}
-                taken = self.committed.recv_many(&mut commits, TOGETHER), if working.len() < BATCHES => {
+                _ = working.join_next(), if full => {}
+                taken = self.committed.recv_many(&mut commits, TOGETHER), if !full => {
                     if taken == 0 {
                         break;
                     }
                     let (publisher, batch) = (self.publisher.clone(), Batch::of(commits.drain(..).flatten()));
                     working.spawn(async move { publisher.publish(batch).await });
                 }
-                () = stop.cancelled() => {
-                    self.committed.close();
-                    if self.committed.is_empty() {
-                        break;
-                    }
-                }
+                () = stop.cancelled(), if !self.committed.is_closed() => self.committed.close(),
             }
         }
         working.join_all().await;
@@ -157,11 +153,11 @@ impl Publisher {
     }
 
     async fn measure(&self) {
-        match self.database.waiting_marks().await {
-            Ok(waiting) => {
-                self.metrics.marks_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-            }
-            Err(error) => tracing::debug!(%error, "cannot count the waiting marks"),
-        }
+        let (count, oldest) = match tokio::try_join!(self.database.waiting_marks(), self.database.oldest_mark()) {
+            Ok(backlog) => backlog,
+            Err(error) => return tracing::debug!(%error, "cannot measure the backlog of marks"),
+        };
+        self.metrics.marks_waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.metrics.marks_oldest_seconds.set(oldest.as_secs_f64());
     }
 }

@@ -18,6 +18,8 @@ const DELETE: &str = "DELETE FROM outbox WHERE id = ANY ($1)";
 
 const COUNT: &str = "SELECT count(*) FROM outbox";
 
+const OLDEST: &str = "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM outbox";
+
 /// The marks of the open transaction.
 pub(crate) fn own() -> Step {
     Step::plain(OWN)
@@ -33,6 +35,10 @@ pub(crate) fn delete(ids: Vec<i64>) -> Step {
 
 pub(crate) fn count() -> Step {
     Step::plain(COUNT)
+}
+
+pub(crate) fn oldest() -> Step {
+    Step::plain(OLDEST)
 }
 
 pub(crate) fn read_all(rows: &[Row]) -> Result<Vec<OutboxRow>, Malformed> {

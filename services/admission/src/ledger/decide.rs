@@ -43,7 +43,7 @@ pub enum Verdict {
     /// This very command is settled; its answer stands.
     Settled(Outcome),
     /// An earlier command with this request id succeeded.
-    Replay(Receipt),
+    Replay(Box<Receipt>),
     Refuse(Refusal),
     /// An earlier command with this request id has no outcome yet.
     Unresolved,
@@ -84,7 +84,7 @@ fn against(claim: &ClaimRow, asked: Asked<'_>) -> Verdict {
         return Verdict::Unresolved;
     }
     match Receipt::decode(claim.receipt.clone()) {
-        Ok(receipt) if receipt.kind.is_some() => Verdict::Replay(receipt),
+        Ok(receipt) if receipt.kind.is_some() => Verdict::Replay(Box::new(receipt)),
         _ => unavailable("its receipt cannot be read"),
     }
 }

@@ -138,7 +138,7 @@ impl World {
 
     /// The role's own key file, with the run's password for Postgres.
     fn keys_file(&self) -> PathBuf {
-        let file = self.folder.path().join("keys.json");
+        let file = self.folder.path().join(format!("{}.json", Uuid::new_v4()));
         self.keyring.export(Role::Admission).save(&file).unwrap();
         let mut keys: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         keys["postgres_password"] = Run::get().role_password().expose_secret().into();
