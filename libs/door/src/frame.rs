@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::Stream;
@@ -14,6 +15,10 @@ use tonic::metadata::MetadataMap;
 
 /// Flag and length before each message.
 const HEADER: usize = 5;
+/// Bytes of a refused request that are read for nothing.
+const DISCARDED: usize = 64 * 1024;
+/// How long its end is waited for.
+const SOON: Duration = Duration::from_secs(1);
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
@@ -46,6 +51,27 @@ where
     }
     read.advance(HEADER);
     Ok(read.freeze())
+}
+
+/// Reads a request for nothing, if it is small and comes soon. An answer before a request's end resets its stream, and
+/// a connection is closed after many resets, though it may carry the calls of others too.
+pub async fn discard<B>(body: B)
+where
+    B: Body<Data = Bytes>,
+{
+    let reading = async {
+        let mut body = std::pin::pin!(body);
+        let mut left = DISCARDED;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    if tokio::time::timeout(SOON, reading).await.is_err() {
+        tracing::debug!("a request that was refused does not end");
+    }
 }
 
 /// The length of the message that `read` begins with, once its header is there.

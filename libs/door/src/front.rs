@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Body;
 use roadstead_proto::method::{AuthMode, Method};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -20,7 +20,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service as _, ServiceExt as _};
 use tracing::Instrument as _;
 
-use crate::auth::{Chain, check};
+use crate::auth::{Chain, Principal, check};
 use crate::call::{Call, Reply};
 use crate::deadline::{self, Deadline};
 use crate::metrics::Metrics;
@@ -174,33 +174,37 @@ impl<D: Door> Inner<D> {
         traceparent: String,
         request: Request<tonic::body::Body>,
     ) -> Response<tonic::body::Body> {
-        let timeout = match deadline::of(request.headers()) {
-            Ok(timeout) => timeout,
-            Err(malformed) => return Status::invalid_argument(malformed.to_string()).into_http(),
-        };
-        let deadline = Deadline::after(timeout.unwrap_or(deadline::DEFAULT).min(deadline::LONGEST));
-        let rule = method.rule();
-        let principal = if rule.auth == AuthMode::Unauthenticated {
-            None
-        } else {
-            match self.chain.authenticate(method, request.headers()).await {
-                Ok(principal) => Some(principal),
-                Err(refusal) => return refusal.into_http(),
+        let (principal, deadline) = match self.admit(method, request.headers()).await {
+            Ok(admitted) => admitted,
+            Err(refusal) => {
+                if is_unary(method) {
+                    frame::discard(request.into_body()).await;
+                }
+                return refusal.into_http();
             }
         };
-        // Methods between gateways are served to nobody, and every door says that.
-        if let Some(principal) = &principal
-            && rule.auth != AuthMode::Peer
-            && let Err(refusal) = check(&rule, principal)
-        {
-            return refusal.into_http();
-        }
         let call = Call { method, principal, deadline, request_id, traceparent };
         if is_unary(method) {
             frame::unary_response(self.unary(call, request).await.map(|reply| (reply.message, reply.metadata)))
         } else {
             self.door.stream(call, request).await.unwrap_or_else(Status::into_http)
         }
+    }
+
+    /// What can be said of a call by its headers: who calls, that it may be, and by when it is to be answered.
+    async fn admit(&self, method: Method, headers: &HeaderMap) -> Result<(Option<Principal>, Deadline), Status> {
+        let timeout = deadline::of(headers).map_err(|malformed| Status::invalid_argument(malformed.to_string()))?;
+        let deadline = Deadline::after(timeout.unwrap_or(deadline::DEFAULT).min(deadline::LONGEST));
+        let rule = method.rule();
+        if rule.auth == AuthMode::Unauthenticated {
+            return Ok((None, deadline));
+        }
+        let principal = self.chain.authenticate(method, headers).await?;
+        // Methods between gateways are served to nobody, and every door says that.
+        if rule.auth != AuthMode::Peer {
+            check(&rule, &principal)?;
+        }
+        Ok((Some(principal), deadline))
     }
 
     async fn unary(&self, call: Call, request: Request<tonic::body::Body>) -> Result<Reply, Status> {

@@ -23,10 +23,6 @@ use crate::tls;
 
 /// How long a connection may take until its protocol, and its TLS, stand.
 const BEGIN: Duration = Duration::from_secs(10);
-/// The keepalive of the API: a ping this often …
-const PING_EVERY: Duration = Duration::from_secs(20);
-/// … and an answer within this, or the connection is closed.
-const PING_ANSWER: Duration = Duration::from_secs(10);
 /// Streams that a peer reset and that this side has not looked at yet; a peer that resets faster is sent away.
 const PENDING_RESETS: usize = 64;
 /// Bytes of headers that a request may have.
@@ -47,6 +43,10 @@ pub struct Settings {
     pub connections: usize,
     /// Streams at a time on one connection.
     pub streams: u32,
+    /// How often a connection is asked whether its peer is still there …
+    pub ping_every: Duration,
+    /// … and how long the answer may take before the connection is closed.
+    pub ping_answer: Duration,
     /// How long open calls may go on once the process stops.
     pub drain: Duration,
 }
@@ -54,8 +54,16 @@ pub struct Settings {
 impl Settings {
     /// The defaults at this address.
     #[must_use]
-    pub fn at(address: SocketAddr) -> Self {
-        Self { address, tls: None, connections: 16_384, streams: 1024, drain: Duration::from_secs(20) }
+    pub const fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            tls: None,
+            connections: 16_384,
+            streams: 1024,
+            ping_every: Duration::from_secs(20),
+            ping_answer: Duration::from_secs(10),
+            drain: Duration::from_secs(20),
+        }
     }
 }
 
@@ -110,8 +118,12 @@ impl Listener {
         let cut = CancellationToken::new();
         let _cut_at_the_end = cut.clone().drop_guard();
         let tasks = TaskTracker::new();
-        let serving =
-            Serving { front, tls: self.tls.map(|tls| tls.0), streams: self.settings.streams, drain: drain.clone() };
+        let serving = Serving {
+            front,
+            tls: self.tls.map(|tls| tls.0),
+            settings: Arc::new(self.settings.clone()),
+            drain: drain.clone(),
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -156,13 +168,18 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 struct Serving<D> {
     front: Front<D>,
     tls: Option<TlsAcceptor>,
-    streams: u32,
+    settings: Arc<Settings>,
     drain: CancellationToken,
 }
 
 impl<D> Clone for Serving<D> {
     fn clone(&self) -> Self {
-        Self { front: self.front.clone(), tls: self.tls.clone(), streams: self.streams, drain: self.drain.clone() }
+        Self {
+            front: self.front.clone(),
+            tls: self.tls.clone(),
+            settings: Arc::clone(&self.settings),
+            drain: self.drain.clone(),
+        }
     }
 }
 
@@ -174,7 +191,7 @@ impl<D: Door> Serving<D> {
         let ended = self.begin_and_serve(socket).await;
         connections.dec();
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection ended");
+            tracing::debug!(?error, "a connection ended");
         }
     }
 
@@ -214,9 +231,9 @@ impl<D: Door> Serving<D> {
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
                     .adaptive_window(true)
-                    .keep_alive_interval(PING_EVERY)
-                    .keep_alive_timeout(PING_ANSWER)
-                    .max_concurrent_streams(self.streams)
+                    .keep_alive_interval(self.settings.ping_every)
+                    .keep_alive_timeout(self.settings.ping_answer)
+                    .max_concurrent_streams(self.settings.streams)
                     .max_pending_accept_reset_streams(PENDING_RESETS)
                     .max_header_list_size(HEADERS)
                     .max_send_buf_size(SEND_BUFFER)

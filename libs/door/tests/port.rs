@@ -1,4 +1,5 @@
 //! The port of a door, from outside: a real client on a real connection.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -69,7 +70,10 @@ struct Port {
 
 impl Port {
     async fn open(drain_time: Duration) -> Self {
-        let settings = Settings { drain: drain_time, ..Settings::at(([127, 0, 0, 1], 0).into()) };
+        Self::with(Settings { drain: drain_time, ..Settings::at(([127, 0, 0, 1], 0).into()) }).await
+    }
+
+    async fn with(settings: Settings) -> Self {
         let listener = Listener::bind(settings).await.unwrap();
         let (address, drain) = (listener.address(), CancellationToken::new());
         let metrics = Metrics::register(&mut Registry::default());
@@ -250,4 +254,34 @@ async fn what_does_not_end_is_cut_when_the_time_is_over() {
     client.health(HealthRequest {}).await.unwrap();
     assert!(port.stop().await < Duration::from_secs(5));
     assert!(calling.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_peer_that_answers_no_ping_is_let_go_and_one_that_does_is_kept() {
+    let (every, answer) = (Duration::from_millis(100), Duration::from_millis(300));
+    let settings = Settings { ping_every: every, ping_answer: answer, ..Settings::at(([127, 0, 0, 1], 0).into()) };
+    let port = Port::with(settings).await;
+    let mut client = port.client().await;
+    let mut watch = client.watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
+
+    let mut silent = TcpStream::connect(port.address).await.unwrap();
+    silent.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut heard = Vec::new();
+    // Ends with the connection; a reset is an end too.
+    let _reset = timeout(SOON, silent.read_to_end(&mut heard)).await.expect("the connection is closed");
+
+    let quiet = timeout(every + answer, watch.message()).await;
+    assert!(quiet.is_err(), "the stream of a healthy client goes on: {quiet:?}");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_at_once() {
+    let settings = Settings { connections: 1, ..Settings::at(([127, 0, 0, 1], 0).into()) };
+    let port = Port::with(settings).await;
+    let mut client = port.client().await;
+    client.health(HealthRequest {}).await.unwrap();
+    let mut second = TcpStream::connect(port.address).await.unwrap();
+    let ended = timeout(SOON, second.read(&mut [0; 1])).await.expect("the connection is closed");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    client.health(HealthRequest {}).await.unwrap();
 }
