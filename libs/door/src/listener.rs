@@ -27,6 +27,12 @@ const BEGIN: Duration = Duration::from_secs(10);
 const PENDING_RESETS: usize = 64;
 /// Bytes of headers that a request may have.
 const HEADERS: u32 = 16 * 1024;
+/// Bytes of requests that a connection may have on their way to this side, and one stream of it. The first also says
+/// how many small frames may wait to be read: the library sends a peer away when 256 bytes for each are more than half
+/// of it. So it is large enough for a small request on every stream at once, of which an adapting window, which
+/// starts small, takes no more than 150.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const STREAM_WINDOW: u32 = 256 * 1024;
 /// Bytes of a response that are buffered for a peer that does not read.
 const SEND_BUFFER: usize = 64 * 1024;
 /// How long accepting pauses when the process is out of descriptors.
@@ -230,7 +236,8 @@ impl<D: Door> Serving<D> {
             Protocol::Http2 => {
                 let connection = http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
-                    .adaptive_window(true)
+                    .initial_connection_window_size(CONNECTION_WINDOW)
+                    .initial_stream_window_size(STREAM_WINDOW)
                     .keep_alive_interval(self.settings.ping_every)
                     .keep_alive_timeout(self.settings.ping_answer)
                     .max_concurrent_streams(self.settings.streams)

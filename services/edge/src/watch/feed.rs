@@ -68,7 +68,7 @@ async fn follow_for_ever<L: Listener>(bus: Bus, listener: L, metrics: Metrics, l
         while let Ok(news) = tokio::time::timeout_at(silent_at, feed.next()).await {
             match news.ok_or(Closed)? {
                 News::Gap => {
-                    tracing::warn!(bucket, "the feed has a gap");
+                    tracing::info!(bucket, "the feed may have a gap; what is watched is read again");
                     metrics.gap(bucket);
                     listener.missed();
                 }
