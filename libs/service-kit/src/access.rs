@@ -4,6 +4,10 @@
 use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::internal::User;
 
+/// What a supervisor is told that names another sandbox than its own, by whoever notices: the same text everywhere, so
+/// that it says nothing of what exists.
+pub const ANOTHER_SANDBOX: &str = "a supervisor acts for its own sandbox only";
+
 /// Longest name or subject that a message repeats, in characters.
 const SHOWN: usize = 64;
 

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use roadstead_proto::sealing::OpenError;
-use roadstead_service_kit::access::Denied;
+use roadstead_service_kit::access::{ANOTHER_SANDBOX, Denied};
 use roadstead_service_kit::sandbox_token::TokenError;
 use roadstead_service_kit::status::{Code, Reason, Status};
 use roadstead_store::StoreError;
@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
     /// A token of an earlier run of the sandbox.
     #[error("the sandbox token is not valid")]
     OldToken,
-    #[error("a sandbox may only ask about itself")]
+    #[error("{ANOTHER_SANDBOX}")]
     NotItself,
     #[error("{kind} '{}' does not exist", shown(name))]
     NotFound { kind: &'static str, name: String },

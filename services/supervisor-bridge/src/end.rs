@@ -5,6 +5,8 @@ use std::time::Duration;
 use roadstead_door::status::unavailable;
 use tonic::Status;
 
+use crate::own::foreign;
+
 /// How long a supervisor that was asked to connect again has to do so before admission hears that it is gone.
 pub const RETURN: Duration = Duration::from_secs(3);
 
@@ -97,7 +99,7 @@ impl End {
             Self::Lost => Status::cancelled("the connection broke"),
             Self::Silent => Status::aborted("no heartbeat came in time; connect again"),
             Self::Stalled => Status::aborted("the stream was not read; connect again"),
-            Self::Foreign => Status::permission_denied("a supervisor acts for its own sandbox only"),
+            Self::Foreign => foreign(),
             Self::Repeated => Status::invalid_argument("a session has one hello, its first message"),
             Self::Unreadable => Status::invalid_argument("a message could not be read"),
             Self::Superseded => Status::aborted("another session is the sandbox's now"),

@@ -8,6 +8,7 @@ use roadstead_proto::api::v1::{
 };
 use roadstead_proto::internal::SandboxIdentity;
 use roadstead_proto::method::Method;
+use roadstead_service_kit::access::ANOTHER_SANDBOX;
 use tonic::Status;
 
 /// Compares them.
@@ -28,7 +29,7 @@ pub(crate) fn check(method: Method, request: &Bytes, identity: &SandboxIdentity)
 
 /// The refusal of whatever speaks of another sandbox.
 pub(crate) fn foreign() -> Status {
-    Status::permission_denied("a supervisor acts for its own sandbox only")
+    Status::permission_denied(ANOTHER_SANDBOX)
 }
 
 fn decode<M: Message + Default>(request: &Bytes) -> Result<M, Status> {

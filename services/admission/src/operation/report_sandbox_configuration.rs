@@ -25,7 +25,8 @@ impl Operation for ReportSandboxConfigurationRequest {
         if admission.state() == ConfigurationAdmissionState::Unspecified {
             return Err(Refusal::invalid("admission.state", "must be PENDING, ACCEPTED or REJECTED"));
         }
-        let reads = Reads { session_owner: true, ..locks.reads };
+        let reads =
+            Reads { policy: true, global_policy: true, global_settings: true, session_owner: true, ..locks.reads };
         Ok(Locks { sandboxes: Sandboxes::ById(id), reads, ..locks })
     }
 
@@ -43,7 +44,10 @@ impl Operation for ReportSandboxConfigurationRequest {
             of_registered(&row, admission)?;
         }
         verdict::on_configuration(&mut row, admission.clone(), loaded, context);
-        let writes = if row == *before { Vec::new() } else { vec![session::updated(&mut row)] };
+        let mut writes = Vec::from_iter(verdict::shadowed(loaded));
+        if row != *before {
+            writes.push(session::updated(&mut row));
+        }
         Ok(Decision::report(writes, &ReportSandboxConfigurationResponse {}))
     }
 }

@@ -1,6 +1,7 @@
 //! What the operations on a sandbox share about its session.
 
 use roadstead_proto::api::v1;
+use roadstead_service_kit::access::ANOTHER_SANDBOX;
 use roadstead_store::mutation::{Loaded, SessionOwner, Write};
 use roadstead_store::row;
 use uuid::Uuid;
@@ -50,7 +51,7 @@ pub(crate) fn own<'a>(loaded: &'a Loaded, context: &Context<'_>) -> Result<&'a r
 pub(crate) fn own_id(named: &str, context: &Context<'_>) -> Result<Uuid, Refusal> {
     match context.caller {
         Caller::Sandbox { id, .. } if *named == id.to_string() => Ok(*id),
-        _ => Err(Refusal::Denied("a supervisor acts for its own sandbox only".to_owned())),
+        _ => Err(Refusal::Denied(ANOTHER_SANDBOX.to_owned())),
     }
 }
 

@@ -20,7 +20,14 @@ impl Operation for SessionResult {
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
         let Caller::Sandbox { id, .. } = context.caller else { return Err(Refusal::Internal) };
         let policy_version = Some(self.loaded_version).filter(|version| *version > 0);
-        let reads = Reads { policy: true, policy_version, session_owner: true, ..locks.reads };
+        let reads = Reads {
+            policy: true,
+            policy_version,
+            global_policy: true,
+            global_settings: true,
+            session_owner: true,
+            ..locks.reads
+        };
         Ok(Locks { sandboxes: Sandboxes::ById(*id), reads, ..locks })
     }
 
@@ -51,7 +58,9 @@ fn on_policies(result: &SessionResult, row: &mut row::Sandbox, loaded: &Loaded) 
         .as_ref()
         .filter(|latest| latest.version == result.failed_version && result.failed_version != result.loaded_version);
     let of_failed = failed.and_then(|revision| verdict::on_policy(row, revision, false, &result.failed_error));
-    of_loaded.into_iter().chain(of_failed).collect()
+    let says = |version| [result.loaded_version, result.failed_version].contains(&version);
+    let unsaid = loaded.policy.as_ref().filter(|latest| !says(latest.version)).and_then(|_| verdict::shadowed(loaded));
+    of_loaded.into_iter().chain(of_failed).chain(unsaid).collect()
 }
 
 /// The verdict on the whole, if the result has one: both halves must stand, and the supervisor must not say otherwise.
@@ -180,6 +189,40 @@ mod tests {
             decide(&sample::nothing(), &result(1, ConfigApplyOutcome::Applied)).unwrap_err(),
             Refusal::NotTheSession
         );
+    }
+
+    #[test]
+    fn a_revision_that_waits_under_a_policy_of_the_deployment_is_superseded() {
+        let revision = |scope, version, status| row::PolicyRevision {
+            scope,
+            version,
+            hash: String::new(),
+            policy: Default::default(),
+            status,
+            load_error: String::new(),
+            created_at: sample::NOW,
+            loaded_at: None,
+            provenance: row::Pairs::new(),
+        };
+        let waiting = Loaded {
+            policy: Some(revision(Some(connected().id), 3, PolicyStatus::Pending)),
+            global_policy: Some(revision(None, 1, PolicyStatus::Loaded)),
+            ..found(connected())
+        };
+        let settled = |loaded: &Loaded, result: &SessionResult| {
+            let writes = decide(loaded, result).unwrap().writes;
+            writes.into_iter().find_map(|write| match write {
+                Write::SettlePolicy { version, status, .. } => Some((version, status)),
+                _ => None,
+            })
+        };
+        let result = result(1, ConfigApplyOutcome::Applied);
+        assert_eq!(settled(&waiting, &result), None, "the global policy is out of force");
+        let mut shadowed = waiting.clone();
+        _ = shadowed.global_settings.values.insert("policy".to_owned(), Default::default());
+        assert_eq!(settled(&shadowed, &result), Some((3, PolicyStatus::Superseded)));
+        let result = SessionResult { loaded_version: 2, ..result };
+        assert_eq!(settled(&shadowed, &result), Some((3, PolicyStatus::Superseded)));
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn check_global(request: &UpdateConfigRequest, change: Change<'_>) -> Result<(),
 }
 
 /// The newest revision of the global policy, while the setting that puts it in force stands.
-fn in_force(loaded: &Loaded) -> Option<&row::PolicyRevision> {
+pub(super) fn in_force(loaded: &Loaded) -> Option<&row::PolicyRevision> {
     loaded.global_policy.as_ref().filter(|_| loaded.global_settings.values.contains_key(POLICY_KEY))
 }
 

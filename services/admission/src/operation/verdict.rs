@@ -5,7 +5,7 @@ use roadstead_proto::api::v1::{ConfigurationAdmissionState, PolicyStatus, Sandbo
 use roadstead_store::mutation::{Loaded, Write};
 use roadstead_store::{row, view::timestamp};
 
-use super::session;
+use super::{session, update_config};
 use crate::context::Context;
 use crate::phase::{self, Event};
 use crate::refusal::Refusal;
@@ -16,7 +16,7 @@ const ERROR_BYTES: usize = 1024;
 const ID_BYTES: usize = 128;
 
 /// Applies a verdict on a revision of the sandbox's own history. The revision's state decides what is still open: a
-/// repeat, and a verdict on what is superseded, change nothing.
+/// repeat, and a verdict on what a newer one took the place of, change nothing.
 pub(crate) fn on_policy(
     row: &mut row::Sandbox,
     revision: &row::PolicyRevision,
@@ -28,6 +28,8 @@ pub(crate) fn on_policy(
         (PolicyStatus::Pending, _) | (PolicyStatus::Failed, PolicyStatus::Loaded) => true,
         // The first revision of a sandbox counts as loaded before anybody has loaded it.
         (PolicyStatus::Loaded, PolicyStatus::Loaded) => revision.version > row.current_policy_version,
+        // A policy of the deployment came over it before anybody had loaded it, and is gone.
+        (PolicyStatus::Superseded, PolicyStatus::Loaded) => revision.version > row.current_policy_version,
         _ => false,
     };
     if !open {
@@ -38,6 +40,14 @@ pub(crate) fn on_policy(
     }
     let error = if loaded { String::new() } else { bounded(error) };
     Some(Write::SettlePolicy { scope: revision.scope, version: revision.version, status, error })
+}
+
+/// Settles the newest revision if it waits for a verdict that nobody will give: a policy of the deployment is in force
+/// over it.
+pub(crate) fn shadowed(loaded: &Loaded) -> Option<Write> {
+    let newest = loaded.policy.as_ref().filter(|newest| newest.status == PolicyStatus::Pending)?;
+    let (scope, version, status) = (newest.scope, newest.version, PolicyStatus::Superseded);
+    update_config::in_force(loaded).map(|_| Write::SettlePolicy { scope, version, status, error: String::new() })
 }
 
 /// Applies a verdict on the configuration as a whole. The row's session is live, or there is none.
@@ -152,7 +162,7 @@ mod tests {
             (Failed, false, false, 0),
             (Loaded, true, true, 3),
             (Loaded, false, false, 0),
-            (Superseded, true, false, 0),
+            (Superseded, true, true, 3),
             (Superseded, false, false, 0),
         ] {
             let mut row = sample::sandbox("s");
@@ -162,6 +172,7 @@ mod tests {
         let mut row = sample::sandbox("s");
         row.current_policy_version = 3;
         assert!(on_policy(&mut row, &revision(3, Loaded), true, "").is_none());
+        assert!(on_policy(&mut row, &revision(2, Superseded), true, "").is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use roadstead_policy::{canonical, check, fixed};
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::UpdateConfigRequest;
+use roadstead_service_kit::access::ANOTHER_SANDBOX;
 use roadstead_store::mutation::{Loaded, Write};
 use roadstead_store::row;
 
@@ -74,7 +75,7 @@ fn check_own(request: &UpdateConfigRequest, row: &row::Sandbox) -> Result<(), Re
         scope => selector::workspace(scope.as_ref())? != row.workspace_name,
     };
     if elsewhere || request.sandbox != row.name {
-        return Err(denied("a supervisor acts for its own sandbox only"));
+        return Err(denied(ANOTHER_SANDBOX));
     }
     Ok(())
 }
