@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::forged::Forge;
 use crate::raw::{bearer, judge_all};
-use crate::requests::{Target, request};
+use crate::requests::{Target, request, sync};
 use crate::world::{At, User, World};
 
 async fn generation(world: &World) -> u64 {
@@ -75,7 +75,7 @@ fn reports(target: &Target) -> Vec<(Report, Vec<u8>)> {
         (Report::RegisterSession, register.encode_to_vec()),
         (Report::ReportPolicyStatus, request(Method::ReportPolicyStatus, target)),
         (Report::ReportSandboxConfiguration, request(Method::ReportSandboxConfiguration, target)),
-        (Report::UpdateConfig, request(Method::UpdateConfig, target)),
+        (Report::UpdateConfig, sync(target)),
         (Report::RefreshSandboxToken, request(Method::RefreshSandboxToken, target)),
     ]
 }

@@ -5,9 +5,9 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, Value};
 use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider, WorkspaceSelector};
 use roadstead_proto::api::sandbox::SandboxPolicy;
-use roadstead_proto::api::v1::SandboxSpec;
 use roadstead_proto::api::v1::supervisor_message::Payload;
-use roadstead_proto::api::v1::{SupervisorHello, SupervisorMessage};
+use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxConfigurationAdmission, SandboxSpec};
+use roadstead_proto::api::v1::{SupervisorHello, SupervisorMessage, UpdateConfigRequest};
 use roadstead_proto::method::Method;
 use roadstead_testkit::generate;
 use uuid::Uuid;
@@ -37,6 +37,17 @@ pub(crate) fn request(method: Method, target: &Target) -> Vec<u8> {
     message.encode_to_vec()
 }
 
+/// A supervisor's proposal of a policy, which, unlike a user's change, has no request id.
+pub(crate) fn sync(target: &Target) -> Vec<u8> {
+    UpdateConfigRequest {
+        workspace_scope: Some(selector(&target.workspace)),
+        sandbox: target.sandbox.clone(),
+        policy: Some(SandboxPolicy { version: 1, ..Default::default() }),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
 /// A supervisor's first message.
 pub(crate) fn hello(sandbox_id: &str, connection_epoch: u64) -> Vec<u8> {
     let hello = SupervisorHello {
@@ -64,6 +75,7 @@ fn value(method: Method, field: &FieldDescriptor, target: &Target) -> Option<Val
         ("spec", Kind::Message(_)) => message(field, &SandboxSpec::default()),
         ("policy", Kind::Message(_)) => message(field, &SandboxPolicy { version: 1, ..Default::default() }),
         ("follow_status", _) => Some(Value::Bool(true)),
+        ("admission", Kind::Message(_)) => message(field, &admission()),
         ("version", Kind::Uint32) => Some(Value::U32(1)),
         ("status", Kind::Enum(_)) => Some(Value::EnumNumber(2)),
         _ => None,
@@ -79,6 +91,15 @@ fn name(method: Method, target: &Target) -> String {
         | Method::StartSandbox
         | Method::DeleteSandbox => target.sandbox.clone(),
         _ => generate::unique("fresh"),
+    }
+}
+
+/// A registration of the instance that [`hello`] names.
+fn admission() -> SandboxConfigurationAdmission {
+    SandboxConfigurationAdmission {
+        instance_id: Uuid::from_u128(7).to_string(),
+        state: ConfigurationAdmissionState::Pending.into(),
+        ..Default::default()
     }
 }
 

@@ -56,7 +56,7 @@ async fn a_rejected_revision_is_not_sent_in_a_loop_and_the_next_valid_one_is_sen
             })
             .await;
             let error = failed.load_error;
-            assert!(error.starts_with("NO: line one") && error.len() <= 1024, "{} bytes: {error}", error.len());
+            assert!(error.starts_with("line one line two") && error.len() <= 1024, "{} bytes: {error}", error.len());
             assert!(!error.chars().any(char::is_control), "{error:?}");
         }
 

@@ -2,65 +2,18 @@
 
 use std::time::Duration;
 
-use roadstead_e2e::api::client;
-use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::supervisor_message::Payload;
-use roadstead_proto::api::v1::{
-    ConfigApplyOutcome, ConfigUpdateResult, GatewayMessage, SandboxPhase, SupervisorHello, SupervisorMessage,
-};
+use roadstead_proto::api::v1::{ConfigApplyOutcome, ConfigUpdateResult, SandboxPhase};
 use roadstead_testkit::stack::{Plan, Role};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::Code;
 use uuid::Uuid;
 
+use crate::held::Held;
 use crate::world::{CROWD, SOON, World};
 
 /// What a takeover with proof may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
-
-/// A session, held by hand.
-struct Held {
-    to_bridge: mpsc::Sender<SupervisorMessage>,
-    from_bridge: Streaming<GatewayMessage>,
-    session_id: String,
-    first_update: String,
-}
-
-impl Held {
-    async fn open(bridge: &str, token: &str, sandbox: &str, instance: Uuid, epoch: u64) -> Result<Self, Status> {
-        let (to_bridge, messages) = mpsc::channel(8);
-        let hello = SupervisorHello {
-            sandbox_id: sandbox.to_owned(),
-            instance_id: instance.to_string(),
-            connection_epoch: epoch,
-            supports_config_push: true,
-            ..Default::default()
-        };
-        to_bridge.send(SupervisorMessage { payload: Some(Payload::Hello(hello)) }).await.unwrap();
-        let mut request = Request::new(ReceiverStream::new(messages));
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
-        let mut from_bridge = client(bridge).connect_supervisor(request).await?.into_inner();
-        match from_bridge.message().await?.and_then(|message| message.payload) {
-            Some(FromBridge::SessionAccepted(accepted)) => {
-                let first_update = accepted.bootstrap.map(|update| update.update_id).unwrap_or_default();
-                Ok(Self { to_bridge, from_bridge, session_id: accepted.session_id, first_update })
-            }
-            other => panic!("it began with {other:?}"),
-        }
-    }
-
-    async fn end(&mut self) -> Option<Status> {
-        loop {
-            match self.from_bridge.message().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(status) => return Some(status),
-            }
-        }
-    }
-}
 
 async fn owner(world: &World, sandbox: &str) -> String {
     let mut session = world.stack.session().await;
@@ -71,8 +24,7 @@ async fn owner(world: &World, sandbox: &str) -> String {
 async fn a_later_connection_of_the_same_instance_takes_over_at_once_and_nobody_else_does_while_the_owner_lives() {
     let world = World::start(Plan::single().replicas(Role::SupervisorBridge, 2)).await;
     let sandbox = world.sandbox("owned", &[]).await;
-    let token = std::fs::read_to_string(world.stack.token(&world.workspace, "owned").await).unwrap();
-    let token = token.trim();
+    let token = &world.token("owned").await;
     let (first, second) = (world.stack.bridge(1), world.stack.bridge(2));
     let (instance, stranger) = (Uuid::new_v4(), Uuid::new_v4());
 
@@ -102,7 +54,7 @@ async fn a_later_connection_of_the_same_instance_takes_over_at_once_and_nobody_e
         outcome: ConfigApplyOutcome::Applied.into(),
         ..Default::default()
     };
-    old.to_bridge.send(SupervisorMessage { payload: Some(Payload::ConfigUpdateResult(installed)) }).await.unwrap();
+    old.say(Payload::ConfigUpdateResult(installed)).await;
     let ended = timeout(SOON, old.end()).await.expect("the old session ends").expect("with a status");
     assert_eq!(ended.code(), Code::Aborted, "{ended}");
     assert_eq!(world.phase("owned").await, SandboxPhase::Provisioning);

@@ -84,6 +84,12 @@ impl World {
         Settings { bridges: bridges.collect(), ..Settings::new("", &self.workspace, name, token) }
     }
 
+    /// A token of a sandbox's supervisor.
+    pub(crate) async fn token(&self, name: &str) -> String {
+        let file = self.stack.token(&self.workspace, name).await;
+        std::fs::read_to_string(file).unwrap().trim().to_owned()
+    }
+
     /// Starts a supervisor.
     pub(crate) async fn supervise(&self, name: &str) -> Supervised {
         Supervised::start(self.settings(name).await)
