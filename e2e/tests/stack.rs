@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
+use roadstead_proto::api::v1;
 use roadstead_testkit::{
     Stack, eventually, generate,
     stack::{Plan, Role},
 };
+use tokio::task::JoinSet;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -65,4 +67,21 @@ async fn a_system_gets_over_the_loss_of_its_broker_and_its_database() {
         if output.status.success() || said.contains("already") { Ok(()) } else { Err(said) }
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_of_calls_on_one_connection_is_answered_whole() {
+    let stack = Stack::start(Plan::single()).await;
+    let client = roadstead_e2e::api::client(&stack.edge(1));
+    let mut calls = JoinSet::new();
+    for number in 0..200 {
+        let mut client = client.clone();
+        let request = v1::CreateWorkspaceRequest { name: format!("burst-{number}"), ..Default::default() };
+        calls.spawn(async move { client.create_workspace(request).await });
+    }
+    for answer in calls.join_all().await {
+        answer.unwrap();
+    }
+    let created = "select count(*) from roadstead.workspace where name like 'burst-%'";
+    assert_eq!(stack.session().await.value(created).await, "200");
 }
