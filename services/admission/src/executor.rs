@@ -32,6 +32,8 @@ const LONG_TRY: Duration = Duration::from_secs(1);
 /// A duplicate is told that the outcome is uncertain after this many deliveries: each costs the lock's time-out of
 /// 200 ms and the pause, so that makes some 5 s.
 const DELIVERIES_OF_A_DUPLICATE: u64 = 12;
+/// Deliveries set aside that are kept; beyond that they are only counted, for a door gone mad must not fill the database.
+const SET_ASIDE_KEPT: i64 = 10_000;
 /// Claims that a caller with a full quota has cleared away at once.
 const PRUNED: u32 = 1000;
 
@@ -219,7 +221,12 @@ impl Executor {
 
     /// Keeps what nobody can handle for an operator to look at, still sealed, and takes it out of the queue.
     async fn set_aside(&self, delivery: Delivery, reason: &'static str) {
-        match self.0.database.set_aside(delivery.subject(), reason, delivery.payload()).await {
+        let kept = if self.0.metrics.set_aside_kept.get() < SET_ASIDE_KEPT {
+            self.0.database.set_aside(delivery.subject(), reason, delivery.payload()).await
+        } else {
+            Ok(())
+        };
+        match kept {
             Ok(()) => {
                 self.0.metrics.set_aside.get_or_create(&Reason { reason }).inc();
                 tracing::warn!(subject = delivery.subject(), sequence = delivery.sequence(), reason, "set aside");

@@ -20,20 +20,23 @@ const EVERY: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The endpoints of renewals and of the clock. What cannot be answered is answered with nothing, which no reader takes
-/// for a message: "cannot renew" says nothing about anybody.
+/// What is answered when Postgres cannot be asked: no message at all, so that nobody reads it as one. "Cannot renew" says
+/// nothing about anybody.
+const CANNOT_TELL: Bytes = Bytes::from_static(b"\xff");
+
+/// The endpoints of renewals and of the clock.
 pub(crate) fn endpoints(database: &Database) -> Vec<Endpoint> {
     let (renewals, clock) = (Arc::new(database.clone()), Arc::new(database.clone()));
     vec![
         Endpoint::new(subject::RENEW, move |request| {
             let database = Arc::clone(&renewals);
-            async move { renew(&database, request).await.unwrap_or_default() }
+            async move { renew(&database, request).await.unwrap_or(CANNOT_TELL) }
         }),
         Endpoint::new(subject::CLOCK, move |_| {
             let database = Arc::clone(&clock);
             async move {
                 let now = database.now().await.ok().and_then(micros);
-                now.map(|now_micros| ClockReading { now_micros }.encode_to_vec().into()).unwrap_or_default()
+                now.map_or(CANNOT_TELL, |now_micros| ClockReading { now_micros }.encode_to_vec().into())
             }
         }),
     ]
@@ -70,9 +73,9 @@ pub(crate) async fn run(bus: Bus, process_id: Uuid, stop: CancellationToken) {
     let request: Bytes = renewal.encode_to_vec().into();
     loop {
         let renewed = bus.request(subject::RENEW, request.clone(), PATIENCE).await;
-        let pause = match renewed {
-            Ok(answer) if !answer.is_empty() => EVERY,
-            Ok(_) => RETRY,
+        let pause = match renewed.map(Renewed::decode) {
+            Ok(Ok(_)) => EVERY,
+            Ok(Err(_)) => RETRY,
             Err(error) => {
                 tracing::debug!(%error, "not renewed; trying again");
                 RETRY
@@ -81,5 +84,16 @@ pub(crate) async fn run(bus: Bus, process_id: Uuid, stop: CancellationToken) {
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_told_is_read_as_no_message() {
+        assert!(Renewed::decode(CANNOT_TELL).is_err());
+        assert!(ClockReading::decode(CANNOT_TELL).is_err());
     }
 }
