@@ -164,8 +164,7 @@ async fn polled(edge: &str, workspace: &str, sandbox: &str) -> Result<Composed, 
 async fn compare(edges: &[String], fleet: &Fleet, session: &mut Session) -> Result<(), String> {
     let workspace = fleet.workspace();
     let rows = rows(session, workspace).await;
-    let versions: BTreeMap<String, u64> =
-        rows.iter().map(|(name, row)| (name.clone(), row.resource_version)).collect();
+    let versions: BTreeMap<String, u64> = rows.iter().map(|(name, row)| (name.clone(), row.resource_version)).collect();
     for edge in edges {
         let listed = listed(edge, workspace).await.map_err(|status| format!("no list: {status}"))?;
         if listed != versions {
@@ -192,10 +191,8 @@ async fn compare(edges: &[String], fleet: &Fleet, session: &mut Session) -> Resu
 pub async fn assert_converges(stack: &Stack, fleet: &Fleet) {
     let edges = Fleet::edges(stack);
     let session = Mutex::new(stack.session().await);
-    eventually(CONVERGENCE, "everything agrees", async || {
-        compare(&edges, fleet, &mut *session.lock().await).await
-    })
-    .await;
+    eventually(CONVERGENCE, "everything agrees", async || compare(&edges, fleet, &mut *session.lock().await).await)
+        .await;
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use roadstead_proto::api::{
     datamodel::{ObjectMeta, Provider},
     v1::{CreateProviderRequest, CreateSandboxRequest, CreateWorkspaceRequest, SandboxPhase, SandboxSpec},
 };
-use roadstead_supervisor::{Recorder, Settings, Status, Supervisor, TokenSource};
+use roadstead_supervisor::{Backoff, Recorder, Settings, Status, Supervisor, TokenSource};
 use roadstead_testkit::{Stack, generate, sql::Session, stack::Role};
 
 use crate::{
@@ -129,6 +129,12 @@ impl Fleet {
         self.members.iter().map(|member| member.status().sessions).collect()
     }
 
+    /// Why the last session of each supervisor, or attempt to have one, ended.
+    #[must_use]
+    pub fn ends(&self) -> Vec<Option<String>> {
+        self.members.iter().map(|member| member.status().last_end).collect()
+    }
+
     /// No sandbox has left READY since the start, for however short a time, and no watch has shown it.
     ///
     /// # Panics
@@ -197,6 +203,8 @@ impl Member {
         let settings = Settings {
             bridges,
             observer: Some(recorder.observer()),
+            // Here bridges die far more often than they should: that is no reason to be shy.
+            backoff: Backoff { steady: Duration::ZERO, ..Backoff::default() },
             ..Settings::new("", workspace, &name, token)
         };
         Self { name, supervisor: Supervisor::start(settings).unwrap(), recorder, watches }

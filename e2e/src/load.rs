@@ -65,7 +65,11 @@ impl Load {
         let goal = *self.done.borrow() + more;
         let mut done = self.done.clone();
         let waited = tokio::time::timeout(PATIENCE, done.wait_for(|done| *done >= goal)).await;
-        assert!(waited.is_ok(), "{more} mutations did not succeed within {PATIENCE:?}: {} of {goal}", *self.done.borrow());
+        assert!(
+            waited.is_ok(),
+            "{more} mutations did not succeed within {PATIENCE:?}: {} of {goal}",
+            *self.done.borrow()
+        );
     }
 
     /// Sends no more, waits for what is on its way and returns what was told of each mutation.
@@ -144,36 +148,36 @@ impl Sender {
         let workspace_scope = scope(&self.workspace);
         let targets = Some(&self.targets).filter(|targets| !targets.is_empty() && count.is_multiple_of(2));
         match targets.map(|targets| &targets[(self.number + count / 2) % targets.len()]) {
-            Some(target) => Request::Policy(UpdateConfigRequest {
+            Some(target) => Request::Policy(Box::new(UpdateConfigRequest {
                 workspace_scope,
                 sandbox: target.clone(),
                 policy: Some(policy::to_host(&format!("{mark}.example.com"), None)),
                 annotations: [("mark".to_owned(), mark.to_owned())].into(),
                 request_id,
                 ..Default::default()
-            }),
-            None => Request::Create(CreateSandboxRequest {
+            })),
+            None => Request::Create(Box::new(CreateSandboxRequest {
                 workspace_scope,
                 name: mark.to_owned(),
                 spec: Some(SandboxSpec::default()),
                 request_id,
                 ..Default::default()
-            }),
+            })),
         }
     }
 }
 
 #[derive(Clone)]
 enum Request {
-    Create(CreateSandboxRequest),
-    Policy(UpdateConfigRequest),
+    Create(Box<CreateSandboxRequest>),
+    Policy(Box<UpdateConfigRequest>),
 }
 
 impl Request {
     async fn send(&self, mut client: Client) -> Told {
         let answer: Result<bool, Status> = match self.clone() {
-            Self::Create(request) => client.create_sandbox(request).await.map(|answer| is_replay(answer.metadata())),
-            Self::Policy(request) => client.update_config(request).await.map(|answer| is_replay(answer.metadata())),
+            Self::Create(request) => client.create_sandbox(*request).await.map(|answer| is_replay(answer.metadata())),
+            Self::Policy(request) => client.update_config(*request).await.map(|answer| is_replay(answer.metadata())),
         };
         answer.map_or_else(|status| Told::by(&status), |replayed| Told::Done { replayed })
     }

@@ -10,7 +10,9 @@ use roadstead_e2e::{
 };
 use roadstead_proto::api::v1::{CreateSandboxRequest, SandboxSpec};
 use roadstead_testkit::{
-    Stack, eventually, proxy::Direction, soak,
+    Stack, eventually,
+    proxy::Direction,
+    soak,
     stack::{Plan, Role},
 };
 use tonic::Code;

@@ -40,8 +40,7 @@ impl User {
             ..Default::default()
         };
         let workspace_scope = scope(&self.workspace);
-        let request =
-            v1::CreateProviderRequest { workspace_scope, provider: Some(provider), request_id: request_id() };
+        let request = v1::CreateProviderRequest { workspace_scope, provider: Some(provider), request_id: request_id() };
         self.api.create_provider(request).await.unwrap();
     }
 
@@ -101,8 +100,7 @@ impl User {
 
     async fn start(&mut self) {
         let (workspace_scope, name) = (scope(&self.workspace), SANDBOX.to_owned());
-        let request =
-            v1::StartSandboxRequest { workspace_scope, name, request_id: request_id(), ..Default::default() };
+        let request = v1::StartSandboxRequest { workspace_scope, name, request_id: request_id() };
         self.api.start_sandbox(request).await.unwrap();
     }
 
@@ -185,7 +183,9 @@ async fn the_main_job_runs_from_the_first_creation_to_the_last_deletion() {
     user.start().await;
     // A token of the run before is void.
     stack.token(&workspace, SANDBOX).await;
-    watch.until(SOON, "READY again", |seen| seen.current().is_some_and(|(_, phase)| phase == SandboxPhase::Ready)).await;
+    watch
+        .until(SOON, "READY again", |seen| seen.current().is_some_and(|(_, phase)| phase == SandboxPhase::Ready))
+        .await;
 
     user.delete(SANDBOX).await;
     let seen = watch.until(SOON, "its end", Seen::is_over).await;

@@ -68,7 +68,8 @@ async fn supervisors_of_a_killed_bridge_are_back_within_five_seconds_and_their_s
             bridge.kill().await;
             eventually(RECONNECTED, "its supervisors have new sessions", async || {
                 let open = fleet.members().iter().all(|member| member.status().connection.is_some());
-                open && fleet.sessions().iter().sum::<u64>() >= before + held
+                let are_back = open && fleet.sessions().iter().sum::<u64>() >= before + held;
+                if are_back { Ok(()) } else { Err(format!("of {held}: {:?}", fleet.ends())) }
             })
             .await;
             bridge.resume();
