@@ -6,13 +6,16 @@ use std::time::{Duration, SystemTime};
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
-use tokio_postgres::{Config, NoTls, Row};
+use tokio::task::JoinHandle;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, NoTls, Row, Socket};
 use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::fields::only;
 use crate::flight::{Flight, Step};
 use crate::lease::Lease;
+use crate::tls::{Tls, TlsError};
 
 /// Claims that a caller may hold unless the deployment says otherwise.
 pub const DEFAULT_QUOTA: u32 = 1000;
@@ -20,8 +23,8 @@ pub const DEFAULT_QUOTA: u32 = 1000;
 /// How to reach Postgres and as whom.
 #[derive(Clone, Debug)]
 pub struct DatabaseSettings {
-    /// Host, port and database, such as `postgresql://127.0.0.1:5432/roadstead`. A user or password in it yields to the
-    /// fields below.
+    /// Host, port and database, such as `postgresql://127.0.0.1:5432/roadstead`, with `?sslmode=require` for TLS. A user
+    /// or password in it yields to the fields below.
     pub url: String,
     pub user: String,
     pub password: SecretString,
@@ -40,6 +43,8 @@ pub struct DatabaseSettings {
 pub enum SettingsError {
     #[error("the database's address is not one")]
     Url(#[source] tokio_postgres::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     #[error("no pool can be made of these settings")]
     Pool(#[source] deadpool_postgres::BuildError),
 }
@@ -67,8 +72,11 @@ impl Database {
     pub fn connect(settings: DatabaseSettings) -> Result<Self, SettingsError> {
         let DatabaseSettings { url, user, password, pool_size, role, process_id, quota } = settings;
         let config = config(&url, &user, &password, &format!("roadstead-{role}/{process_id}"))?;
-        let manager =
-            Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = match Tls::wanted(&config)? {
+            Some(tls) => Manager::from_config(config, tls, how),
+            None => Manager::from_config(config, NoTls, how),
+        };
         let pool = Pool::builder(manager)
             .max_size(pool_size)
             .runtime(Runtime::Tokio1)
@@ -137,6 +145,27 @@ pub(crate) fn owner_config(url: &str) -> Result<Config, SettingsError> {
     let mut config = reachable(url)?;
     config.application_name("roadstead-owner").options("-c search_path=roadstead -c TimeZone=UTC");
     Ok(config)
+}
+
+/// A connection out of any pool, and the task that carries it, which ends with it.
+pub(crate) async fn open(config: &Config, tls: Option<Tls>) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
+    match tls {
+        Some(tls) => open_with(config, tls).await,
+        None => open_with(config, NoTls).await,
+    }
+}
+
+async fn open_with<T>(config: &Config, tls: T) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket, Stream: Send + 'static>,
+{
+    let (client, connection) = config.connect(tls).await?;
+    let connection = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "a connection to Postgres ended");
+        }
+    });
+    Ok((client, connection))
 }
 
 fn reachable(url: &str) -> Result<Config, SettingsError> {

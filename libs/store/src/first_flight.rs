@@ -19,7 +19,8 @@ use crate::table::{attachment, claim, command, member, policy_revision, provider
 
 /// Nobody waits for the ledger. The clock is cut to milliseconds, the unit of paging, so that what an answer says of a
 /// new object is what a later read says.
-pub(crate) const OPEN: &str = "SELECT date_trunc('milliseconds', clock_timestamp()), set_config('lock_timeout', '200ms', true),
+pub(crate) const OPEN: &str =
+    "SELECT date_trunc('milliseconds', clock_timestamp()), set_config('lock_timeout', '200ms', true),
     set_config('roadstead.traceparent', $1, true)";
 
 const WAIT_FOR_ROWS: &str = "SELECT set_config('lock_timeout', '2s', true)";
@@ -226,7 +227,9 @@ impl Plan {
         let none = Own::default();
         match command::known(answers.rows(self.command))? {
             command::Known::Settled(outcome) => return Ok((Ledger::Settled(outcome), none)),
-            command::Known::Absent => return Err(FlightError::Retry(Fault("the ledger's row was just deleted").into())),
+            command::Known::Absent => {
+                return Err(FlightError::Retry(Fault("the ledger's row was just deleted").into()));
+            }
             command::Known::Open => {}
         }
         let Some(slots) = &self.claim else { return Ok((Ledger::Fresh, Own { command: true, ..none })) };

@@ -134,8 +134,10 @@ impl Database {
         name: &str,
         reader: Reader<'_>,
     ) -> Result<Seen<Option<Inputs>>, StoreError> {
-        let step =
-            Step::new(BY_NAME, [value(workspace.to_owned()), value(reader.subject.map(str::to_owned)), value(name.to_owned())]);
+        let step = Step::new(
+            BY_NAME,
+            [value(workspace.to_owned()), value(reader.subject.map(str::to_owned)), value(name.to_owned())],
+        );
         let rows = self.rows(step).await?;
         let (access, found): (Access, Option<Inputs>) = only(&rows, |fields| {
             let access = read::access(fields)?;

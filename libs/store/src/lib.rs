@@ -21,6 +21,7 @@ pub mod retention;
 pub mod row;
 pub mod sweeper;
 mod table;
+pub mod tls;
 pub mod view;
 mod write;
 

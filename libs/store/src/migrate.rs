@@ -7,9 +7,10 @@ use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
 
-use crate::database::{SettingsError, owner_config};
+use crate::database::{SettingsError, open, owner_config};
+use crate::tls::Tls;
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -63,7 +64,8 @@ pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Res
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(doing("waiting for other migrations"))?;
     client.batch_execute("CREATE SCHEMA IF NOT EXISTS roadstead").await.map_err(doing("making the schema"))?;
     let RolePasswords { admission, config_snapshot, watch } = passwords;
-    for (role, password) in [(Role::Admission, admission), (Role::ConfigSnapshot, config_snapshot), (Role::Watch, watch)]
+    for (role, password) in
+        [(Role::Admission, admission), (Role::ConfigSnapshot, config_snapshot), (Role::Watch, watch)]
     {
         if let Some(user) = user(role) {
             ensure_role(&client, user, password).await.map_err(doing("making a role"))?;
@@ -110,16 +112,8 @@ pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> 
 }
 
 async fn connect(config: &Config) -> Result<(Client, JoinHandle<()>), MigrateError> {
-    let (client, connection) = config
-        .connect(NoTls)
-        .await
-        .map_err(|source| MigrateError::Postgres { doing: "connecting as the owner", source })?;
-    let connection = tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(%error, "the owner's connection ended");
-        }
-    });
-    Ok((client, connection))
+    let tls = Tls::wanted(config).map_err(SettingsError::from)?;
+    open(config, tls).await.map_err(|source| MigrateError::Postgres { doing: "connecting as the owner", source })
 }
 
 /// The password goes over as the verifier that Postgres keeps: no log of statements can show it.

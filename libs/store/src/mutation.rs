@@ -193,7 +193,10 @@ pub enum Write {
     /// With its members.
     DeleteWorkspace(Uuid),
     InsertMember(row::Member),
-    DeleteMember { workspace_id: Uuid, subject: String },
+    DeleteMember {
+        workspace_id: Uuid,
+        subject: String,
+    },
     InsertProvider(row::Provider),
     /// Expects the row at `resource_version - 1`.
     UpdateProvider(row::Provider),
@@ -204,15 +207,36 @@ pub enum Write {
     UpdateSandbox(row::Sandbox),
     /// With attachments, settings and policy revisions.
     DeleteSandbox(Uuid),
-    Attach { sandbox_id: Uuid, provider_id: Uuid },
-    Detach { sandbox_id: Uuid, provider_id: Uuid },
+    Attach {
+        sandbox_id: Uuid,
+        provider_id: Uuid,
+    },
+    Detach {
+        sandbox_id: Uuid,
+        provider_id: Uuid,
+    },
     InsertPolicyRevision(row::PolicyRevision),
     /// Settles one revision, and every lower one that is still PENDING (and, if loaded, LOADED) as SUPERSEDED.
-    SettlePolicy { scope: Option<Uuid>, version: u32, status: v1::PolicyStatus, error: String },
-    PutSetting { scope: Option<Uuid>, key: String, value: roadstead_proto::api::sandbox::SettingValue },
-    DeleteSetting { scope: Option<Uuid>, key: String },
+    SettlePolicy {
+        scope: Option<Uuid>,
+        version: u32,
+        status: v1::PolicyStatus,
+        error: String,
+    },
+    PutSetting {
+        scope: Option<Uuid>,
+        key: String,
+        value: roadstead_proto::api::sandbox::SettingValue,
+    },
+    DeleteSetting {
+        scope: Option<Uuid>,
+        key: String,
+    },
     /// Expects the revision before it.
-    SetSettingsRevision { scope: Option<Uuid>, revision: u64 },
+    SetSettingsRevision {
+        scope: Option<Uuid>,
+        revision: u64,
+    },
 }
 
 /// How a transaction is to end.

@@ -2,9 +2,7 @@
 
 use crate::flight::{Flight, Step};
 use crate::mutation::Write;
-use crate::table::{
-    attachment, member, policy_revision, process, provider, sandbox, setting, workspace,
-};
+use crate::table::{attachment, member, policy_revision, process, provider, sandbox, setting, workspace};
 
 /// Adds the writes in their order.
 pub(crate) fn add_all(flight: &mut Flight, writes: Vec<Write>) {
@@ -34,9 +32,7 @@ fn step(write: Write) -> Step {
         Write::Attach { sandbox_id, provider_id } => attachment::attach(sandbox_id, provider_id),
         Write::Detach { sandbox_id, provider_id } => attachment::detach(sandbox_id, provider_id),
         Write::InsertPolicyRevision(row) => policy_revision::insert(row),
-        Write::SettlePolicy { scope, version, status, error } => {
-            policy_revision::settle(scope, version, status, error)
-        }
+        Write::SettlePolicy { scope, version, status, error } => policy_revision::settle(scope, version, status, error),
         Write::PutSetting { scope, key, value } => setting::put(scope, key, &value),
         Write::DeleteSetting { scope, key } => setting::delete(scope, key),
         Write::SetSettingsRevision { scope, revision } => setting::set_revision(scope, revision),

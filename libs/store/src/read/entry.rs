@@ -32,8 +32,7 @@ const SANDBOXES: &str = concat!(
 const RIGHTS: &str = "SELECT e.value, w.id, m.subject, m.role
     FROM epoch e LEFT JOIN workspace w ON w.id = $1 LEFT JOIN member m ON m.workspace_id = w.id";
 
-const VERSIONS: &str =
-    "SELECT workspace_id, id, resource_version FROM sandbox WHERE id > $1 ORDER BY id LIMIT $2";
+const VERSIONS: &str = "SELECT workspace_id, id, resource_version FROM sandbox WHERE id > $1 ORDER BY id LIMIT $2";
 
 const WORKSPACES: &str = "SELECT id FROM workspace WHERE id > $1 ORDER BY id LIMIT $2";
 

@@ -81,12 +81,7 @@ impl Database {
     ) -> Result<Seen<Option<Policies>>, StoreError> {
         let step = Step::new(
             OF_SANDBOX,
-            [
-                value(workspace.to_owned()),
-                reader.parameter(),
-                value(sandbox.to_owned()),
-                value(version.map(i64::from)),
-            ],
+            [value(workspace.to_owned()), reader.parameter(), value(sandbox.to_owned()), value(version.map(i64::from))],
         );
         Ok(history(&self.rows(step).await?)?)
     }

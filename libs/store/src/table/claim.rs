@@ -108,10 +108,7 @@ pub(crate) fn delete_old(most: u32) -> Step {
 }
 
 pub(crate) fn delete_old_of(caller: &[u8; 32], most: u32) -> Step {
-    Step::new(
-        DELETE_OLD_OF_CALLER,
-        [value(CLAIM_KEPT.as_secs_f64()), value(i64::from(most)), value(caller.to_vec())],
-    )
+    Step::new(DELETE_OLD_OF_CALLER, [value(CLAIM_KEPT.as_secs_f64()), value(i64::from(most)), value(caller.to_vec())])
 }
 
 pub(crate) fn count_unresolved() -> Step {

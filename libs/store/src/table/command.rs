@@ -14,7 +14,8 @@ const RESPONSE: i16 = 1;
 const REFERENCE: i16 = 2;
 const REFUSAL: i16 = 3;
 
-const INSERT: &str = "INSERT INTO command (id, method, caller, deadline) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
+const INSERT: &str =
+    "INSERT INTO command (id, method, caller, deadline) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING";
 
 const INSERT_REFUSAL: &str = "INSERT INTO command (id, method, caller, deadline, outcome, body, settled_at)
     VALUES ($1, $2, $3, $4, 3, $5, clock_timestamp()) ON CONFLICT DO NOTHING";

@@ -228,12 +228,8 @@ pub(crate) fn all_after(after: Uuid, most: u32) -> Step {
 }
 
 pub(crate) fn insert(row: Sandbox) -> Step {
-    let identity = [
-        value(row.workspace_id),
-        value(row.workspace_name.clone()),
-        value(row.name.clone()),
-        time(row.created_at),
-    ];
+    let identity =
+        [value(row.workspace_id), value(row.workspace_name.clone()), value(row.name.clone()), time(row.created_at)];
     let mut parameters = Vec::from(changing(row));
     parameters.extend(identity);
     Step { sql: INSERT, parameters }

@@ -4,18 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use roadstead_proto::api::v1::WorkspaceRole;
+use roadstead_proto::api::v1::{PolicyStatus, WorkspaceRole};
+use roadstead_proto::role::Role;
 use roadstead_store::FlightError;
-use roadstead_store::mutation::{
-    Ledger, Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, Write,
-};
+use roadstead_store::liveness::ProcessKind;
+use roadstead_store::mutation::{Ledger, Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::read::{After, Page, Reader};
+use roadstead_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use crate::world::{World, by_id, claimed, command, effect, in_workspace, next, response, workspace};
+use crate::world::{
+    CALLER, World, by_id, claimed, command, effect, in_workspace, next, pairs, policy, response, session, setting,
+    workspace,
+};
 
 /// Stands between the store and Postgres.
 #[derive(Clone)]
@@ -84,9 +89,8 @@ async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: &AtomicU6
 
 async fn through_a_wire() -> (World, Wire) {
     let mut wire = None;
-    let postgres_url = |url: &str| {
-        tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(Wire::to(url)))
-    };
+    let postgres_url =
+        |url: &str| tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(Wire::to(url)));
     let world = World::with(|settings| {
         let made = postgres_url(&settings.url);
         settings.url = made.url.clone();
@@ -202,4 +206,102 @@ async fn a_connection_lost_in_the_first_flight_leaves_nothing() {
     assert!(matches!(lost, Err(FlightError::Unavailable(_))), "{lost:?}");
     wire.lose_replies.store(false, SeqCst);
     world.write(vec![Write::InsertWorkspace(workspace("w"))]).await;
+}
+
+/// Plans are made once, on tables that may be empty then; each statement must have its index.
+#[tokio::test]
+async fn no_statement_reads_a_whole_table() {
+    let world = World::new().await;
+    let w = world.workspace("w").await;
+    world.member(&w, "ann", WorkspaceRole::User).await;
+    let p = world.provider(&w, "p").await;
+    let s = world.sandbox(&w, "s").await;
+    let (watch, builder) = (world.role(Role::Watch), world.role(Role::ConfigSnapshot));
+    let reader = Reader { subject: Some("ann") };
+    let page = || Page { labels: pairs(&[("app", "s")]), after: After::default(), most: 10 };
+    world
+        .write(vec![
+            Write::Attach { sandbox_id: s.id, provider_id: p.id },
+            Write::InsertPolicyRevision(policy(Some(s.id), 1)),
+            Write::SettlePolicy { scope: Some(s.id), version: 1, status: PolicyStatus::Loaded, error: String::new() },
+            Write::PutSetting { scope: Some(s.id), key: "k".into(), value: setting("v") },
+            Write::SetSettingsRevision { scope: Some(s.id), revision: 1 },
+            Write::UpdateSandbox(next(&s, |row| row.session = Some(session(Uuid::new_v4())))),
+        ])
+        .await;
+    let every_read = Reads {
+        attached_providers: true,
+        policy: true,
+        global_policy: true,
+        sandbox_settings: true,
+        global_settings: true,
+        blockers: true,
+        member_count: true,
+        session_owner: true,
+        policy_version: Some(1),
+    };
+    let selections = [
+        (Sandboxes::Named("s".into()), every_read),
+        (Sandboxes::ById(s.id), every_read),
+        (Sandboxes::OfLockedProviders, Reads { attached_providers: true, ..Reads::default() }),
+    ];
+    for (sandboxes, reads) in selections {
+        let locks = Locks {
+            subject: Some("ann".into()),
+            global: true,
+            providers: Providers::Named(vec!["p".into()], ProviderLock::Update),
+            sandboxes,
+            reads,
+            ..in_workspace("w", Lock::Share)
+        };
+        let in_flight = world.first(&claimed("w", Uuid::new_v4()), &locks).await.unwrap();
+        in_flight.conclude(effect(Vec::new())).await.unwrap();
+    }
+    watch.workspace("w", reader).await.unwrap();
+    watch.workspaces(reader, page()).await.unwrap();
+    watch.members("w", reader, page()).await.unwrap();
+    watch.sandbox("w", "s", reader).await.unwrap();
+    watch.sandboxes("w", reader, page()).await.unwrap();
+    watch.sandboxes_everywhere(page()).await.unwrap();
+    watch.provider("w", "p", reader).await.unwrap();
+    watch.providers("w", reader, page()).await.unwrap();
+    watch.providers_everywhere(page()).await.unwrap();
+    watch.sandbox_providers("w", "s", reader, "", 10).await.unwrap();
+    watch.policy_revision("w", "s", reader, None).await.unwrap();
+    watch.policy_revisions("w", "s", reader, None, 10).await.unwrap();
+    watch.sandbox_entries(&[s.id]).await.unwrap();
+    watch.sandbox_versions(Uuid::nil(), 10).await.unwrap();
+    watch.rights(w.id).await.unwrap();
+    builder.next_snapshot_inputs(s.id).await.unwrap();
+    builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap();
+    builder.sandboxes_of_provider(p.id, Uuid::nil(), 10).await.unwrap();
+    builder.all_sandboxes(Uuid::nil(), 10).await.unwrap();
+    world.store.renew(ProcessKind::Admission, world.store.process_id()).await.unwrap();
+    assert!(world.store.lost_sessions(10).await.unwrap().is_none());
+    assert!(world.store.past_deadline(10).await.unwrap().is_none());
+    world.store.delete_old_commands(10).await.unwrap();
+    world.store.delete_old_claims(10).await.unwrap();
+    world.store.delete_old_claims_of(&CALLER, 10).await.unwrap();
+    world.store.delete_old_processes(10).await.unwrap();
+    world.store.unresolved(10).await.unwrap();
+    world.store.unresolved_claims().await.unwrap();
+    world.store.left_behind(10).await.unwrap();
+    world.write(vec![Write::Detach { sandbox_id: s.id, provider_id: p.id }, Write::DeleteSandbox(s.id)]).await;
+    world.write(vec![Write::DeleteProvider(p.id), Write::DeleteWorkspace(w.id)]).await;
+
+    // The counts arrive with the end of the connections.
+    drop((watch, builder));
+    let World { postgres, store, sql } = world;
+    drop(store);
+    drop(sql);
+    let scans = "select string_agg(relname, ' ') from pg_stat_user_tables where seq_scan > 0 and relname not in \
+        ('epoch', 'refinery_schema_history')";
+    // The table of one row, which four of the reads look at, tells that all have arrived.
+    let used = "select (select idx_scan >= 40 from pg_stat_user_tables where relname = 'sandbox') \
+        and (select seq_scan = 4 from pg_stat_user_tables where relname = 'epoch')";
+    eventually(Duration::from_secs(20), "statistics have arrived", async || {
+        postgres.session().await.value(used).await == "t"
+    })
+    .await;
+    assert_eq!(postgres.session().await.value(scans).await, "");
 }

@@ -51,8 +51,12 @@ async fn a_write_that_misses_its_row_undoes_everything() {
     let Objects { w, s, p } = objects(&world).await;
     let updated = |row: &row::Workspace| row::Workspace { resource_version: row.resource_version + 1, ..row.clone() };
     let update_provider = row::Provider { resource_version: 2, ..p.clone() };
-    let settle =
-        |version| Write::SettlePolicy { scope: Some(s.id), version, status: PolicyStatus::Loaded, error: String::new() };
+    let settle = |version| Write::SettlePolicy {
+        scope: Some(s.id),
+        version,
+        status: PolicyStatus::Loaded,
+        error: String::new(),
+    };
     let bump = |table: &str| format!("update roadstead.{table} set resource_version = resource_version + 1");
     let cases: Vec<(String, Write)> = vec![
         (bump("workspace"), Write::UpdateWorkspace(updated(&w))),
@@ -69,7 +73,10 @@ async fn a_write_that_misses_its_row_undoes_everything() {
             Write::SetSettingsRevision { scope: Some(s.id), revision: 2 },
         ),
         (
-            format!("insert into roadstead.policy_revision select scope, 2, hash, policy, status from roadstead.policy_revision where scope = '{}'", s.id),
+            format!(
+                "insert into roadstead.policy_revision select scope, 2, hash, policy, status from roadstead.policy_revision where scope = '{}'",
+                s.id
+            ),
             Write::InsertPolicyRevision(policy(Some(s.id), 2)),
         ),
         ("delete from roadstead.policy_revision".into(), settle(1)),
@@ -109,17 +116,23 @@ async fn a_name_taken_between_the_flights_is_a_conflict() {
             Unique::WorkspaceName,
         ),
         (
-            format!("insert into roadstead.sandbox (workspace_id, workspace_name, id, name, phase, attachment_epoch) values {v}, gen_random_uuid(), 'x', 1, gen_random_uuid())"),
+            format!(
+                "insert into roadstead.sandbox (workspace_id, workspace_name, id, name, phase, attachment_epoch) values {v}, gen_random_uuid(), 'x', 1, gen_random_uuid())"
+            ),
             Write::InsertSandbox(sandbox(&w, "x")),
             Unique::SandboxName,
         ),
         (
-            format!("insert into roadstead.provider (workspace_id, workspace_name, id, name, kind) values {v}, gen_random_uuid(), 'x', 'k')"),
+            format!(
+                "insert into roadstead.provider (workspace_id, workspace_name, id, name, kind) values {v}, gen_random_uuid(), 'x', 'k')"
+            ),
             Write::InsertProvider(provider(&w, "x")),
             Unique::ProviderName,
         ),
         (
-            format!("insert into roadstead.member (workspace_id, workspace_name, id, subject, role) values {v}, gen_random_uuid(), 'x', 1)"),
+            format!(
+                "insert into roadstead.member (workspace_id, workspace_name, id, subject, role) values {v}, gen_random_uuid(), 'x', 1)"
+            ),
             Write::InsertMember(member(&w, "x", WorkspaceRole::Admin)),
             Unique::Member,
         ),
@@ -166,7 +179,11 @@ async fn a_settled_policy_supersedes_what_is_open_below_it() {
     writes.push(insert(Some(other.id), 1));
     writes.push(insert(None, 1));
     world.write(writes).await;
-    let of = |scope: Uuid| format!("select string_agg(status::text, '' order by version) from roadstead.policy_revision where scope = '{scope}'");
+    let of = |scope: Uuid| {
+        format!(
+            "select string_agg(status::text, '' order by version) from roadstead.policy_revision where scope = '{scope}'"
+        )
+    };
 
     world.write(vec![settle(Some(s.id), 2, PolicyStatus::Loaded)]).await;
     assert_eq!(world.sql.value(&of(s.id)).await, "42111");
@@ -174,7 +191,13 @@ async fn a_settled_policy_supersedes_what_is_open_below_it() {
     assert_eq!(world.sql.value(&of(s.id)).await, "42431");
     world.write(vec![settle(Some(s.id), 5, PolicyStatus::Loaded)]).await;
     assert_eq!(world.sql.value(&of(s.id)).await, "44432");
-    assert_eq!((world.sql.value(&of(other.id)).await, world.sql.value(&of(Uuid::nil())).await), ("1".into(), "1".into()));
-    let stamped = format!("select string_agg(version::text, '' order by version) from roadstead.policy_revision where loaded_at is not null and scope = '{}'", s.id);
+    assert_eq!(
+        (world.sql.value(&of(other.id)).await, world.sql.value(&of(Uuid::nil())).await),
+        ("1".into(), "1".into())
+    );
+    let stamped = format!(
+        "select string_agg(version::text, '' order by version) from roadstead.policy_revision where loaded_at is not null and scope = '{}'",
+        s.id
+    );
     assert_eq!(world.sql.value(&stamped).await, "25");
 }

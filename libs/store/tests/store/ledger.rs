@@ -8,9 +8,7 @@ use roadstead_store::mutation::{Command, Conclusion, Ledger, Lock, Locks, Outcom
 use roadstead_testkit::eventually;
 use uuid::Uuid;
 
-use crate::world::{
-    CALLER, World, claimed, command, effect, in_workspace, refusal, response, workspace,
-};
+use crate::world::{CALLER, World, claimed, command, effect, in_workspace, refusal, response, workspace};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -49,8 +47,7 @@ async fn every_kind_of_outcome_is_kept_as_it_was_told() {
     ];
     for outcome in outcomes {
         let command = command();
-        let conclusion =
-            Conclusion::Effect { writes: Vec::new(), outcome: outcome.clone(), receipt: Bytes::new() };
+        let conclusion = Conclusion::Effect { writes: Vec::new(), outcome: outcome.clone(), receipt: Bytes::new() };
         world.first(&command, &Locks::default()).await.unwrap().conclude(conclusion).await.unwrap();
         assert!(matches!(ledger(&world, &command).await, Ledger::Settled(kept) if kept == outcome));
     }
@@ -158,8 +155,7 @@ async fn a_refusal_frees_the_request_id_and_not_the_command_id() {
         outcome: Outcome::Refused(Bytes::from_static(b"no")),
         receipt: Bytes::new(),
     };
-    let committed =
-        world.first(&marking, &Locks::default()).await.unwrap().conclude(conclusion).await.unwrap();
+    let committed = world.first(&marking, &Locks::default()).await.unwrap().conclude(conclusion).await.unwrap();
     assert_eq!(committed.outbox.len(), 1);
     assert!(matches!(ledger(&world, &claimed("w", id)).await, Ledger::Fresh));
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 0);
@@ -228,9 +224,8 @@ async fn a_full_bucket_has_room_again_once_its_expired_successes_are_gone() {
         world.first(&command, &Locks::default()).await.unwrap().conclude(effect(Vec::new())).await.unwrap();
     }
     let more = claimed("w", Uuid::new_v4());
-    let conclude = async |world: &World| {
-        world.first(&more, &Locks::default()).await.unwrap().conclude(effect(Vec::new())).await
-    };
+    let conclude =
+        async |world: &World| world.first(&more, &Locks::default()).await.unwrap().conclude(effect(Vec::new())).await;
     assert!(matches!(conclude(&world).await, Err(FlightError::QuotaExceeded)));
     assert_eq!(world.store.delete_old_claims_of(&CALLER, 100).await.unwrap(), 0);
     world.sql.run("update roadstead.claim set completed_at = completed_at - interval '25 hours'").await;
@@ -337,8 +332,7 @@ async fn a_dropped_flight_lets_go_of_everything() {
     let waiting = world.first(&command, &locks);
     assert!(tokio::time::timeout(Duration::from_millis(300), waiting).await.is_err());
     world.sql.release().await;
-    let in_flight =
-        eventually(PATIENCE, "the command is free", async || world.first(&command, &locks).await).await;
+    let in_flight = eventually(PATIENCE, "the command is free", async || world.first(&command, &locks).await).await;
     assert!(matches!(in_flight.loaded().ledger, Ledger::Fresh));
 }
 

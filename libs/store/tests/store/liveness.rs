@@ -63,7 +63,7 @@ async fn only_a_judge_that_was_awake_all_along_judges_a_bridge_that_was_not() {
         let batch = world.store.lost_sessions(10).await.unwrap();
         assert_eq!(batch.is_some(), gone, "{case:?}");
         if let Some(batch) = batch {
-            assert_eq!(batch.sandboxes, [row.clone()]);
+            assert_eq!(batch.sandboxes, std::slice::from_ref(&row));
             batch.abandon().await;
         }
     }
@@ -73,7 +73,8 @@ async fn only_a_judge_that_was_awake_all_along_judges_a_bridge_that_was_not() {
 async fn a_gap_begins_a_new_life() {
     let mut world = World::new().await;
     let id = world.store.process_id();
-    let since = format!("select (extract(epoch from clock_timestamp() - since))::int from roadstead.process where id = '{id}'");
+    let since =
+        format!("select (extract(epoch from clock_timestamp() - since))::int from roadstead.process where id = '{id}'");
     let first = world.store.renew(ProcessKind::Admission, id).await.unwrap();
     assert!(!first.judged_gone);
     age(&mut world, id, 6, 100).await;
@@ -109,7 +110,10 @@ async fn lost_sessions_are_marked_in_batches_and_their_bridge_is_told() {
             row.phase = SandboxPhase::Provisioning;
         }));
         let marks = batch.conclude(vec![write]).await.unwrap();
-        assert_eq!(marks.iter().map(|mark| (mark.mark.object_id, mark.configuration)).collect::<Vec<_>>(), [(lost.id, false)]);
+        assert_eq!(
+            marks.iter().map(|mark| (mark.mark.object_id, mark.configuration)).collect::<Vec<_>>(),
+            [(lost.id, false)]
+        );
         marked.push(lost.id);
     }
     marked.sort_unstable();
@@ -123,7 +127,10 @@ async fn lost_sessions_are_marked_in_batches_and_their_bridge_is_told() {
     let renew = async |world: &World| world.store.renew(ProcessKind::Bridge, bridge).await.unwrap().judged_gone;
     assert!(renew(&world).await);
     assert!(renew(&world).await);
-    world.sql.run("update roadstead.process set told_at = told_at - interval '13 seconds' where told_at is not null").await;
+    world
+        .sql
+        .run("update roadstead.process set told_at = told_at - interval '13 seconds' where told_at is not null")
+        .await;
     assert!(!renew(&world).await);
     assert!(!renew(&world).await);
     assert!(!world.store.renew(ProcessKind::Bridge, alive).await.unwrap().judged_gone);
@@ -171,11 +178,8 @@ async fn late_sandboxes_are_found_by_phase_and_deadline() {
     let world = World::new().await;
     let w = world.workspace("w").await;
     let past = now() - std::time::Duration::from_secs(1);
-    let late = |name: &str, phase, deadline| row::Sandbox {
-        phase,
-        provisioning_deadline: deadline,
-        ..sandbox(&w, name)
-    };
+    let late =
+        |name: &str, phase, deadline| row::Sandbox { phase, provisioning_deadline: deadline, ..sandbox(&w, name) };
     let rows = [
         late("provisioning", SandboxPhase::Provisioning, Some(past)),
         late("starting", SandboxPhase::Starting, Some(past)),
@@ -188,7 +192,8 @@ async fn late_sandboxes_are_found_by_phase_and_deadline() {
     let mut names: Vec<_> = batch.sandboxes.iter().map(|row| row.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["provisioning", "starting"]);
-    let writes = batch.sandboxes.iter().map(|row| Write::UpdateSandbox(next(row, |row| row.phase = SandboxPhase::Error)));
+    let writes =
+        batch.sandboxes.iter().map(|row| Write::UpdateSandbox(next(row, |row| row.phase = SandboxPhase::Error)));
     let writes = writes.collect();
     assert_eq!(batch.conclude(writes).await.unwrap().len(), 2);
     assert!(world.store.past_deadline(10).await.unwrap().is_none());

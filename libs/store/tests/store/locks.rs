@@ -129,7 +129,10 @@ async fn everything_that_was_asked_for_is_loaded() {
     let in_flight = world.first(&command(), &locks).await.unwrap();
     let loaded = in_flight.loaded();
     assert_eq!(loaded.role, Some(WorkspaceRole::User));
-    assert_eq!(loaded.member.as_ref().map(|member| (member.subject.as_str(), member.role)), Some(("bob", WorkspaceRole::Admin)));
+    assert_eq!(
+        loaded.member.as_ref().map(|member| (member.subject.as_str(), member.role)),
+        Some(("bob", WorkspaceRole::Admin))
+    );
     assert_eq!(loaded.workspace.as_ref().map(|row| row.name.as_str()), Some("w"));
     let mut names: Vec<_> = loaded.providers.iter().map(|row| row.name.as_str()).collect();
     assert!(loaded.providers.is_sorted_by_key(|row| row.id));
@@ -138,7 +141,9 @@ async fn everything_that_was_asked_for_is_loaded() {
     assert_eq!(loaded.providers[0].credentials[0].sealed_value, format!("sealed {} A", loaded.providers[0].name));
     assert_eq!(loaded.sandboxes[0].providers, ["b", "a"]);
     assert_eq!(loaded.attached_providers.len(), 2);
-    assert!(loaded.attached_providers.iter().flat_map(|row| &row.credentials).all(|known| known.sealed_value.is_empty()));
+    assert!(
+        loaded.attached_providers.iter().flat_map(|row| &row.credentials).all(|known| known.sealed_value.is_empty())
+    );
     assert_eq!(loaded.attached_providers[0].credentials[1].key, "B");
     assert_eq!(loaded.policy.as_ref().map(|row| row.version), Some(2));
     assert_eq!(loaded.policy_version.as_ref(), Some(&policy_as_stored(loaded.policy_version.as_ref().unwrap(), id)));

@@ -13,8 +13,7 @@ async fn marks_of(world: &mut World, sql: &str) -> Vec<(String, String, bool)> {
     world.sql.run("delete from roadstead.outbox").await;
     world.sql.run(sql).await;
     let rows = world.sql.run("select kind, object_id, configuration from roadstead.outbox order by kind, object_id");
-    let mut marks: Vec<_> =
-        rows.await.into_iter().map(|row| (row[0].clone(), row[1].clone(), row[2] == "t")).collect();
+    let mut marks: Vec<_> = rows.await.into_iter().map(|row| (row[0].clone(), row[1].clone(), row[2] == "t")).collect();
     marks.sort();
     marks
 }
@@ -37,15 +36,24 @@ async fn plain_sql_leaves_one_mark_for_each_object_it_changes() {
     let (s, v) = (format!("where id = '{}'", one.id), format!("'{}'", one.id));
 
     let cases = [
-        ("update roadstead.workspace set labels = '{}' where name = 'w'".to_owned(), marked("workspace", &[w.id], false)),
+        (
+            "update roadstead.workspace set labels = '{}' where name = 'w'".to_owned(),
+            marked("workspace", &[w.id], false),
+        ),
         ("update roadstead.member set role = 2".to_owned(), marked("member", &[m.id], false)),
         ("update roadstead.provider set labels = '{}'".to_owned(), marked("provider", &[p.id], true)),
         // Status is no configuration.
         (format!("update roadstead.sandbox set phase = 2 {s}"), marked("sandbox", &[one.id], false)),
         ("update roadstead.sandbox set current_policy_version = 7".to_owned(), marked("sandbox", &both, false)),
         (format!("update roadstead.sandbox set spec = 'x' {s}"), marked("sandbox", &[one.id], true)),
-        ("update roadstead.sandbox set attachment_epoch = gen_random_uuid()".to_owned(), marked("sandbox", &both, true)),
-        (format!("update roadstead.sandbox set configuration_instance_id = 'i' {s}"), marked("sandbox", &[one.id], true)),
+        (
+            "update roadstead.sandbox set attachment_epoch = gen_random_uuid()".to_owned(),
+            marked("sandbox", &both, true),
+        ),
+        (
+            format!("update roadstead.sandbox set configuration_instance_id = 'i' {s}"),
+            marked("sandbox", &[one.id], true),
+        ),
         (
             format!("insert into roadstead.attachment (sandbox_id, provider_id) values ({v}, '{}')", p.id),
             marked("sandbox", &[one.id], true),
@@ -74,10 +82,16 @@ async fn plain_sql_leaves_one_mark_for_each_object_it_changes() {
             [marked("global", &[Uuid::nil()], true), marked("sandbox", &[one.id], true)].concat(),
         ),
         (
-            format!("insert into roadstead.policy_revision (scope, version, hash, policy, status) values ('{}', 1, '', '', 2)", Uuid::nil()),
+            format!(
+                "insert into roadstead.policy_revision (scope, version, hash, policy, status) values ('{}', 1, '', '', 2)",
+                Uuid::nil()
+            ),
             marked("global", &[Uuid::nil()], true),
         ),
-        (format!("insert into roadstead.setting values ('{}', 'k', '')", Uuid::nil()), marked("global", &[Uuid::nil()], true)),
+        (
+            format!("insert into roadstead.setting values ('{}', 'k', '')", Uuid::nil()),
+            marked("global", &[Uuid::nil()], true),
+        ),
         ("delete from roadstead.sandbox".to_owned(), marked("sandbox", &both, true)),
         ("delete from roadstead.provider".to_owned(), marked("provider", &[p.id], true)),
         (

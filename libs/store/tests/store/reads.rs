@@ -9,7 +9,9 @@ use roadstead_store::read::{After, Page, Reader, Version};
 use roadstead_store::row::{self, Pairs};
 use uuid::Uuid;
 
-use crate::world::{World, by_id, claimed, command, now, pairs, policy, provider, sandbox, session, setting, workspace};
+use crate::world::{
+    World, by_id, claimed, command, now, pairs, policy, provider, sandbox, session, setting, workspace,
+};
 
 const ANN: Reader<'static> = Reader { subject: Some("ann") };
 const EVE: Reader<'static> = Reader { subject: Some("eve") };
@@ -42,11 +44,8 @@ async fn rows_are_read_as_they_were_written() {
     assert_eq!((access.workspace, access.role), (Some(w.clone()), Some(WorkspaceRole::Admin)));
     assert_eq!(watch.sandbox("w", "s", ANN).await.unwrap().found, Some(s.clone()));
     assert_eq!(watch.provider("w", "p", ANN).await.unwrap().found, Some(shown(&p)));
-    assert_eq!(watch.members("w", ANN, page(10)).await.unwrap().found, [m.clone()]);
-    assert_eq!(
-        watch.sandbox_providers("w", "s", ANN, "", 10).await.unwrap().found,
-        Some(vec![shown(&p), shown(&q)])
-    );
+    assert_eq!(watch.members("w", ANN, page(10)).await.unwrap().found, std::slice::from_ref(&m));
+    assert_eq!(watch.sandbox_providers("w", "s", ANN, "", 10).await.unwrap().found, Some(vec![shown(&p), shown(&q)]));
     assert_eq!(watch.sandbox_providers("w", "s", ANN, "p", 10).await.unwrap().found, Some(vec![shown(&q)]));
     assert_eq!(watch.sandbox_providers("w", "no", ANN, "", 10).await.unwrap().found, None);
     let (epoch, entries) = watch.sandbox_entries(&[s.id, Uuid::new_v4()]).await.unwrap();
@@ -64,7 +63,13 @@ async fn rows_are_read_as_they_were_written() {
 
     // For replays, in the transaction that asked the ledger.
     let id = Uuid::new_v4();
-    world.first(&claimed("w", id), &Locks::default()).await.unwrap().conclude(crate::world::effect(Vec::new())).await.unwrap();
+    world
+        .first(&claimed("w", id), &Locks::default())
+        .await
+        .unwrap()
+        .conclude(crate::world::effect(Vec::new()))
+        .await
+        .unwrap();
     let mut replay = world.first(&claimed("w", id), &Locks::default()).await.unwrap();
     assert!(matches!(replay.loaded().ledger, Ledger::Claimed(_)));
     assert_eq!(replay.sandbox_by_id(s.id).await.unwrap(), Some(s.clone()));
@@ -101,7 +106,7 @@ async fn who_is_no_member_sees_nothing_of_a_workspace() {
         assert_eq!(watch.sandbox_providers("w", "s", reader, "", 9).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revision("w", "s", reader, None).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revisions("w", "s", reader, None, 9).await.unwrap().found.is_some(), sees);
-        assert_eq!(watch.snapshot_inputs_by_name("w", "s", reader).await.is_err(), true, "credentials are not its to read");
+        assert!(watch.snapshot_inputs_by_name("w", "s", reader).await.is_err(), "credentials are not its to read");
         let builder = world.role(Role::ConfigSnapshot);
         assert_eq!(builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap().found.is_some(), sees);
     }
@@ -152,7 +157,9 @@ async fn pages_follow_the_key_and_skip_nothing() {
         id: row.id,
     };
     let in_w = async |page| watch.sandboxes("w", Reader::ADMIN, page).await.unwrap().found;
-    let names = |rows: &[row::Sandbox]| rows.iter().map(|row| format!("{}{}", row.workspace_name, row.name)).collect::<Vec<_>>();
+    let names = |rows: &[row::Sandbox]| {
+        rows.iter().map(|row| format!("{}{}", row.workspace_name, row.name)).collect::<Vec<_>>()
+    };
     assert_eq!(names(&all_pages(in_w, sandbox_key, &[]).await), ["wc", "wa", "wb"]);
     assert_eq!(names(&all_pages(in_w, sandbox_key, &[("app", "x"), ("all", "")]).await), ["wc", "wa"]);
     let everywhere = async |page| watch.sandboxes_everywhere(page).await.unwrap();
@@ -166,7 +173,9 @@ async fn pages_follow_the_key_and_skip_nothing() {
         workspace: workspace.clone(),
         id: row.id,
     };
-    let names = |rows: Vec<(String, row::Provider)>| rows.into_iter().map(|(workspace, row)| workspace + &row.name).collect::<Vec<_>>();
+    let names = |rows: Vec<(String, row::Provider)>| {
+        rows.into_iter().map(|(workspace, row)| workspace + &row.name).collect::<Vec<_>>()
+    };
     let everywhere = async |page| watch.providers_everywhere(page).await.unwrap();
     assert_eq!(names(all_pages(everywhere, provider_key, &[]).await), ["wc", "vz", "va", "wa", "wb"]);
     let in_v = async |page| {

@@ -107,7 +107,12 @@ impl World {
         row
     }
 
-    pub(crate) async fn member(&self, workspace: &row::Workspace, subject: &str, role: v1::WorkspaceRole) -> row::Member {
+    pub(crate) async fn member(
+        &self,
+        workspace: &row::Workspace,
+        subject: &str,
+        role: v1::WorkspaceRole,
+    ) -> row::Member {
         let row = member(workspace, subject, role);
         self.write(vec![Write::InsertMember(row.clone())]).await;
         row
@@ -134,8 +139,7 @@ pub(crate) fn command() -> Command {
 }
 
 pub(crate) fn claimed(scope: &str, request_id: Uuid) -> Command {
-    let claim =
-        Claim { request_id, scope: scope.into(), protected: true, key_id: "k1".into(), fingerprint: [9; 32] };
+    let claim = Claim { request_id, scope: scope.into(), protected: true, key_id: "k1".into(), fingerprint: [9; 32] };
     Command { claim: Some(claim), ..command() }
 }
 
