@@ -21,7 +21,7 @@ use roadstead_proto::internal::{
 };
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
-use roadstead_service_kit::status::{Code, Status};
+use roadstead_service_kit::status;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
@@ -45,12 +45,12 @@ struct State {
 impl WatchRole {
     pub(crate) async fn start(bus: Bus) -> Self {
         let state: Arc<Mutex<State>> = Arc::default();
-        let answering = |answer: fn(&mut State, Bytes) -> Result<Vec<u8>, Status>| {
+        let answering = |answer: fn(&mut State, Bytes) -> Result<Vec<u8>, tonic::Status>| {
             let state = Arc::clone(&state);
             move |request: Bytes| {
                 let outcome = match answer(&mut state.lock().unwrap(), request) {
                     Ok(response) => Outcome::Response(response.into()),
-                    Err(status) => Outcome::Status(status.to_bytes().into()),
+                    Err(status) => Outcome::Status(status::to_bytes(&status).into()),
                 };
                 std::future::ready(Bytes::from(ReadReply { outcome: Some(outcome) }.encode_to_vec()))
             }
@@ -163,19 +163,19 @@ fn gone() -> SandboxEntry {
     SandboxEntry { epoch: 1, workspace_id: WORKSPACE.to_string(), gone: true, ..Default::default() }
 }
 
-fn get_sandbox(state: &mut State, request: Bytes) -> Result<Vec<u8>, Status> {
+fn get_sandbox(state: &mut State, request: Bytes) -> Result<Vec<u8>, tonic::Status> {
     let ReadRequest { principal, request, .. } = ReadRequest::decode(request).unwrap();
     let Some(Kind::User(user)) = principal.unwrap().kind else { panic!("only users read") };
     if !user.platform_admin && !state.members.contains(&user.subject) {
-        return Err(Status::new(Code::PermissionDenied, "not a member of workspace 'w'"));
+        return Err(tonic::Status::permission_denied("not a member of workspace 'w'"));
     }
     let name = GetSandboxRequest::decode(request).unwrap().name;
     let found = state.sandboxes.values().find(|sandbox| sandbox.metadata.as_ref().unwrap().name == name).cloned();
-    let sandbox = found.ok_or_else(|| Status::new(Code::NotFound, "no such sandbox"))?;
+    let sandbox = found.ok_or_else(|| tonic::Status::not_found("no such sandbox"))?;
     Ok(SandboxResponse { sandbox: Some(sandbox), ..Default::default() }.encode_to_vec())
 }
 
-fn entries(state: &mut State, request: Bytes) -> Result<Vec<u8>, Status> {
+fn entries(state: &mut State, request: Bytes) -> Result<Vec<u8>, tonic::Status> {
     state.entries_read += 1;
     let entry = |id: &String| {
         let Some(sandbox) = state.sandboxes.get(&id.parse().unwrap()).cloned() else { return gone() };
