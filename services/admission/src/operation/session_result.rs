@@ -218,7 +218,7 @@ mod tests {
         };
         let result = result(1, ConfigApplyOutcome::Applied);
         assert_eq!(settled(&waiting, &result), None, "the global policy is out of force");
-        let mut shadowed = waiting.clone();
+        let mut shadowed = waiting;
         _ = shadowed.global_settings.values.insert("policy".to_owned(), Default::default());
         assert_eq!(settled(&shadowed, &result), Some((3, PolicyStatus::Superseded)));
         let result = SessionResult { loaded_version: 2, ..result };
