@@ -1,21 +1,19 @@
 //! The pool of connections of one role.
 
-use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::task::JoinHandle;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, NoTls, Row, Socket};
+use tokio_postgres::{Config, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
 use crate::error::StoreError;
 use crate::fields::only;
 use crate::flight::{Flight, Step};
 use crate::lease::Lease;
-use crate::tls::{Tls, TlsError};
+use crate::tls::{self, TlsError};
 
 /// Claims that a caller may hold unless the deployment says otherwise.
 pub const DEFAULT_QUOTA: u32 = 1000;
@@ -23,8 +21,8 @@ pub const DEFAULT_QUOTA: u32 = 1000;
 /// How to reach Postgres and as whom.
 #[derive(Clone, Debug)]
 pub struct DatabaseSettings {
-    /// Host, port and database, such as `postgresql://127.0.0.1:5432/roadstead`, with `?sslmode=require` for TLS. A user
-    /// or password in it yields to the fields below.
+    /// Host, port and database, such as `postgresql://127.0.0.1:5432/roadstead`, and for TLS
+    /// `?sslmode=require&sslrootcert=FILE`, see [`crate::tls`]. A user or password in it yields to the fields below.
     pub url: String,
     pub user: String,
     pub password: SecretString,
@@ -71,12 +69,8 @@ impl Database {
     /// The settings cannot be used.
     pub fn connect(settings: DatabaseSettings) -> Result<Self, SettingsError> {
         let DatabaseSettings { url, user, password, pool_size, role, process_id, quota } = settings;
-        let config = config(&url, &user, &password, &format!("roadstead-{role}/{process_id}"))?;
-        let how = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = match Tls::wanted(&config)? {
-            Some(tls) => Manager::from_config(config, tls, how),
-            None => Manager::from_config(config, NoTls, how),
-        };
+        let (config, tls) = config(&url, &user, &password, &format!("roadstead-{role}/{process_id}"))?;
+        let manager = Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
             .max_size(pool_size)
             .runtime(Runtime::Tokio1)
@@ -134,47 +128,31 @@ impl Database {
 }
 
 /// How a role connects.
-fn config(url: &str, user: &str, password: &SecretString, application: &str) -> Result<Config, SettingsError> {
-    let mut config = reachable(url)?;
+fn config(
+    url: &str,
+    user: &str,
+    password: &SecretString,
+    application: &str,
+) -> Result<(Config, MakeRustlsConnect), SettingsError> {
+    let (mut config, tls) = reachable(url)?;
     config.user(user).password(password.expose_secret()).application_name(application).options(OPTIONS);
-    Ok(config)
+    Ok((config, tls))
 }
 
 /// How the owner connects, by what the address says.
-pub(crate) fn owner_config(url: &str) -> Result<Config, SettingsError> {
-    let mut config = reachable(url)?;
+pub(crate) fn owner_config(url: &str) -> Result<(Config, MakeRustlsConnect), SettingsError> {
+    let (mut config, tls) = reachable(url)?;
     config.application_name("roadstead-owner").options("-c search_path=roadstead -c TimeZone=UTC");
-    Ok(config)
+    Ok((config, tls))
 }
 
-/// A connection out of any pool, and the task that carries it, which ends with it.
-pub(crate) async fn open(config: &Config, tls: Option<Tls>) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error> {
-    match tls {
-        Some(tls) => open_with(config, tls).await,
-        None => open_with(config, NoTls).await,
-    }
-}
-
-async fn open_with<T>(config: &Config, tls: T) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
-where
-    T: MakeTlsConnect<Socket, Stream: Send + 'static>,
-{
-    let (client, connection) = config.connect(tls).await?;
-    let connection = tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::warn!(%error, "a connection to Postgres ended");
-        }
-    });
-    Ok((client, connection))
-}
-
-fn reachable(url: &str) -> Result<Config, SettingsError> {
-    let mut config = Config::from_str(url).map_err(SettingsError::Url)?;
+fn reachable(url: &str) -> Result<(Config, MakeRustlsConnect), SettingsError> {
+    let (mut config, tls) = tls::parse(url)?;
     config
         .connect_timeout(Duration::from_secs(3))
         .keepalives_idle(Duration::from_secs(5))
         .keepalives_interval(Duration::from_secs(2))
         .keepalives_retries(3)
         .tcp_user_timeout(Duration::from_secs(10));
-    Ok(config)
+    Ok((config, tls))
 }

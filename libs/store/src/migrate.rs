@@ -6,11 +6,10 @@ use std::time::Duration;
 use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config};
 
-use crate::database::{SettingsError, open, owner_config};
-use crate::tls::Tls;
+use crate::database::{SettingsError, owner_config};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -58,8 +57,7 @@ pub fn user(role: Role) -> Option<&'static str> {
 /// # Errors
 /// See [`MigrateError`].
 pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Result<(), MigrateError> {
-    let config = owner_config(owner_url.expose_secret())?;
-    let (mut client, connection) = connect(&config).await?;
+    let (mut client, connection) = connect(owner_url).await?;
     let doing = |doing| move |source| MigrateError::Postgres { doing, source };
     client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(doing("waiting for other migrations"))?;
     client.batch_execute("CREATE SCHEMA IF NOT EXISTS roadstead").await.map_err(doing("making the schema"))?;
@@ -84,7 +82,7 @@ pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Res
 /// See [`MigrateError`].
 pub async fn ensure_database(server_url: &SecretString, name: &str) -> Result<(), MigrateError> {
     let doing = |doing| move |source| MigrateError::Postgres { doing, source };
-    let (client, connection) = connect(&owner_config(server_url.expose_secret())?).await?;
+    let (client, connection) = connect(server_url).await?;
     let there = client.query_opt("SELECT FROM pg_database WHERE datname = $1", &[&name]).await;
     if there.map_err(doing("looking for the database"))?.is_none() {
         let create = format!("CREATE DATABASE {}", postgres_protocol::escape::escape_identifier(name));
@@ -101,7 +99,7 @@ pub async fn ensure_database(server_url: &SecretString, name: &str) -> Result<()
 /// # Errors
 /// See [`MigrateError`].
 pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> {
-    let (client, connection) = connect(&owner_config(owner_url.expose_secret())?).await?;
+    let (client, connection) = connect(owner_url).await?;
     let row = client
         .query_one(crate::table::epoch::RAISE, &[])
         .await
@@ -111,9 +109,18 @@ pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> 
     Ok(row.get::<_, i64>(0).cast_unsigned())
 }
 
-async fn connect(config: &Config) -> Result<(Client, JoinHandle<()>), MigrateError> {
-    let tls = Tls::wanted(config).map_err(SettingsError::from)?;
-    open(config, tls).await.map_err(|source| MigrateError::Postgres { doing: "connecting as the owner", source })
+async fn connect(owner_url: &SecretString) -> Result<(Client, JoinHandle<()>), MigrateError> {
+    let (config, tls) = owner_config(owner_url.expose_secret())?;
+    let (client, connection) = config
+        .connect(tls)
+        .await
+        .map_err(|source| MigrateError::Postgres { doing: "connecting as the owner", source })?;
+    let connection = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::warn!(%error, "the owner's connection ended");
+        }
+    });
+    Ok((client, connection))
 }
 
 /// The password goes over as the verifier that Postgres keeps: no log of statements can show it.

@@ -1,183 +1,110 @@
-//! TLS to Postgres, where the address asks for it with `sslmode=require`: verified against the machine's roots, or those
-//! that `SSL_CERT_FILE` names. Without it there is none; what may be done without is for the settings to say.
+//! TLS to Postgres, as its address asks for it.
+//!
+//! With `sslmode=require` a connection is encrypted, and the server's certificate and name are verified against the
+//! authority in `sslrootcert=FILE`; or there is no connection. Otherwise TLS is not attempted: what could be talked out
+//! of it protects nobody.
 
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_postgres::Socket;
-use tokio_postgres::config::{Config, SslMode};
-use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+use percent_encoding::percent_decode_str;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// Why TLS was asked for and cannot be had.
+use crate::database::SettingsError;
+
+/// libpq's name for the file of the authority. The driver does not know it.
+const AUTHORITY: &str = "sslrootcert=";
+
+/// Why TLS cannot be had as the address asks for it.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Neither the machine nor `SSL_CERT_FILE` has a certificate to trust.
-    #[error("no root certificates were found; SSL_CERT_FILE may name a file with some")]
-    NoRoots,
-    /// The library refuses its settings.
-    #[error("TLS cannot be set up")]
-    Setup(#[from] rustls::Error),
+    /// `sslmode=require` alone.
+    #[error(
+        "sslmode=require in the database's address needs sslrootcert=FILE beside it, the certificate authority of the \
+         server in PEM: no public authority signs databases"
+    )]
+    NoAuthority,
+    /// `sslrootcert` alone.
+    #[error("sslrootcert in the database's address protects nothing without sslmode=require")]
+    NotRequired,
+    /// The authority's file is missing or holds no certificate in PEM.
+    #[error("cannot read the database's certificate authority in {path}")]
+    Read { path: PathBuf, source: pem::Error },
+    /// A certificate in that file is no authority.
+    #[error("the certificates cannot be used")]
+    Unusable(#[from] rustls::Error),
 }
 
-/// Makes TLS connections that trust a set of roots.
-#[derive(Clone)]
-pub(crate) struct Tls(TlsConnector);
-
-impl Tls {
-    /// What the address asks for; none if it does not.
-    pub(crate) fn wanted(config: &Config) -> Result<Option<Self>, TlsError> {
-        match config.get_ssl_mode() {
-            SslMode::Require => Self::trusting(rustls_native_certs::load_native_certs().certs).map(Some),
-            _ => Ok(None),
+/// Parses the database's address. The authority's file is read now and not again.
+pub(crate) fn parse(url: &str) -> Result<(Config, MakeRustlsConnect), SettingsError> {
+    let (url, authority) = take_authority(url);
+    let mut config: Config = url.parse().map_err(SettingsError::Url)?;
+    let roots = match (config.get_ssl_mode(), authority) {
+        (SslMode::Require, Some(path)) => trusting(&path)?,
+        (SslMode::Require, None) => return Err(TlsError::NoAuthority.into()),
+        (_, Some(_)) => return Err(TlsError::NotRequired.into()),
+        (_, None) => {
+            config.ssl_mode(SslMode::Disable);
+            RootCertStore::empty()
         }
-    }
-
-    pub(crate) fn trusting(certificates: Vec<CertificateDer<'static>>) -> Result<Self, TlsError> {
-        let mut roots = RootCertStore::empty();
-        if roots.add_parsable_certificates(certificates).0 == 0 {
-            return Err(TlsError::NoRoots);
-        }
-        // The provider is named: another crate may have turned on a second one, and then there is no default.
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Self(TlsConnector::from(Arc::new(config))))
-    }
+    };
+    Ok((config, MakeRustlsConnect::new(client(roots)?)))
 }
 
-impl MakeTlsConnect<Socket> for Tls {
-    type Stream = Stream;
-    type TlsConnect = Handshake;
-    type Error = InvalidDnsNameError;
-
-    fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, InvalidDnsNameError> {
-        Ok(Handshake { connector: self.0.clone(), server: ServerName::try_from(host.to_owned())? })
-    }
+/// The address without the parameter, and what the parameter said. The last one counts, as in libpq.
+fn take_authority(url: &str) -> (String, Option<PathBuf>) {
+    // The last question mark: one before it may be part of a password.
+    let Some((address, parameters)) = url.rsplit_once('?') else { return (url.to_owned(), None) };
+    let (authorities, others): (Vec<_>, Vec<_>) = parameters.split('&').partition(|one| one.starts_with(AUTHORITY));
+    let authority = authorities.last().and_then(|one| one.strip_prefix(AUTHORITY));
+    let authority = authority.map(|path| OsString::from_vec(percent_decode_str(path).collect()).into());
+    (format!("{address}?{}", others.join("&")), authority)
 }
 
-/// A handshake with the server of that name, to come.
-pub(crate) struct Handshake {
-    connector: TlsConnector,
-    server: ServerName<'static>,
+fn trusting(authority: &Path) -> Result<RootCertStore, TlsError> {
+    let unreadable = |source| TlsError::Read { path: authority.to_owned(), source };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(authority).map_err(unreadable)? {
+        roots.add(certificate.map_err(unreadable)?)?;
+    }
+    if roots.is_empty() { Err(unreadable(pem::Error::NoItemsFound)) } else { Ok(roots) }
 }
 
-impl TlsConnect<Socket> for Handshake {
-    type Stream = Stream;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
-
-    fn connect(self, socket: Socket) -> Self::Future {
-        Box::pin(
-            async move { self.connector.connect(self.server, socket).await.map(|stream| Stream(Box::new(stream))) },
-        )
-    }
-}
-
-/// An encrypted connection.
-pub(crate) struct Stream(Box<tokio_rustls::client::TlsStream<Socket>>);
-
-impl TlsStream for Stream {
-    /// The server's certificate is verified; binding the password to it as well would add nothing.
-    fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
+fn client(roots: RootCertStore) -> Result<ClientConfig, TlsError> {
+    // The provider is named: another crate may have turned on a second one, and then there is no default.
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    Ok(builder.with_safe_default_protocol_versions()?.with_root_certificates(roots).with_no_client_auth())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-    use std::time::Duration;
-
-    use rcgen::{CertifiedKey, generate_simple_self_signed};
-    use roadstead_embedded::account::Account;
-    use roadstead_embedded::keep::Server;
-    use roadstead_embedded::postgres::SUPERUSER;
-    use roadstead_embedded::{PostgresServer, PostgresSettings};
-    use roadstead_testkit::programs;
-    use secrecy::ExposeSecret;
-
     use super::*;
-    use crate::database::open;
 
-    #[tokio::test]
-    async fn a_connection_is_encrypted_and_the_server_known_or_there_is_none() {
-        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
-        // Both files are named from the folder of the data.
-        let settings = [("ssl", "on"), ("ssl_cert_file", "../own.crt"), ("ssl_key_file", "../own.key")];
-        let server = PostgresServer::prepare(&PostgresSettings {
-            bin: programs::servers().postgres_bin,
-            folder: folder.path().join("postgres"),
-            port: None,
-            settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
-            durable: false,
-        })
-        .await
-        .unwrap();
-        for (name, text) in [("own.crt", cert.pem()), ("own.key", signing_key.serialize_pem())] {
-            let path = server.folder().join(name);
-            fs::write(&path, text).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            if let Some(account) = Account::for_postgres().unwrap() {
-                account.own(&path).unwrap();
-            }
+    #[test]
+    fn the_authority_is_taken_out_of_the_address() {
+        for (url, left, authority) in [
+            ("postgres://h/d", "postgres://h/d", None),
+            ("postgres://u:a?b@h/d", "postgres://u:a?b@h/d", None),
+            ("postgres://h/d?sslrootcert=/ca.pem", "postgres://h/d?", Some("/ca.pem")),
+            ("postgres://h?sslrootcert=a%20b&sslmode=require", "postgres://h?sslmode=require", Some("a b")),
+            ("postgres://u:a?b@h/d?x=1&sslrootcert=a&y=2&sslrootcert=b", "postgres://u:a?b@h/d?x=1&y=2", Some("b")),
+        ] {
+            assert_eq!(take_authority(url), (left.to_owned(), authority.map(PathBuf::from)), "{url}");
         }
-        let running = server.start().await.unwrap();
-        let mut config: Config =
-            format!("postgres://localhost:{}/postgres?sslmode=require", server.port()).parse().unwrap();
-        config.user(SUPERUSER).password(server.superuser_password().expose_secret());
-
-        let known = Tls::trusting(vec![cert.der().clone()]).unwrap();
-        let (client, connection) = open(&config, Some(known)).await.unwrap();
-        let row = client.query_one("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", &[]).await.unwrap();
-        assert!(row.get::<_, bool>(0));
-        drop(client);
-        connection.await.unwrap();
-
-        let stranger = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let stranger = Tls::trusting(vec![stranger.cert.der().clone()]).unwrap();
-        assert!(open(&config, Some(stranger)).await.is_err());
-        assert!(open(&config, None).await.is_err());
-        running.stop(Duration::from_secs(20)).await.unwrap();
     }
 
     #[test]
-    fn trusting_nobody_is_an_error() {
-        assert!(matches!(Tls::trusting(Vec::new()), Err(TlsError::NoRoots)));
+    fn without_require_tls_is_not_attempted() {
+        for url in ["postgres://h/d", "postgres://h/d?sslmode=prefer"] {
+            assert_eq!(parse(url).unwrap().0.get_ssl_mode(), SslMode::Disable);
+        }
     }
 }

@@ -7,8 +7,8 @@ use super::network::{Address, AddressError};
 /// How to reach the database.
 #[derive(Args, Clone, Debug)]
 pub struct DatabaseSettings {
-    /// Address of Postgres: postgresql://HOST:PORT/DATABASE, with ?sslmode=require for TLS. User and password are the
-    /// role's own, from the key file
+    /// Address of Postgres: postgresql://HOST:PORT/DATABASE, for TLS with ?sslmode=require&sslrootcert=FILE, the
+    /// certificate authority to verify it against, in PEM. User and password are the role's own, from the key file
     #[arg(
         long,
         env = "ROADSTEAD_DATABASE_URL",

@@ -78,7 +78,14 @@ fn the_database_beyond_this_machine_needs_tls_or_leave() {
     assert!(url(&[]).is_ok());
     assert!(url(&["--database-url=postgresql://db/roadstead?sslmode=require"]).is_ok());
     assert!(url(&["--database-url=postgresql://db/roadstead", "--database-plaintext"]).is_ok());
-    for plain in ["", "?sslmode=prefer", "?sslmode=require&sslmode=disable"] {
+    assert!(url(&["--database-url=postgresql://db/roadstead?sslmode=require&sslrootcert=/etc/ca.pem"]).is_ok());
+    for plain in [
+        "",
+        "?sslmode=prefer",
+        "?sslmode=prefer&sslrootcert=/etc/ca.pem",
+        "?sslmode=disable",
+        "?sslmode=require&sslmode=disable",
+    ] {
         let error = url(&[&format!("--database-url=postgresql://db/roadstead{plain}")]).unwrap_err();
         assert!(error.to_string().contains("--database-plaintext"), "{error}");
     }

@@ -11,4 +11,5 @@ mod marks;
 mod migrations;
 mod reads;
 mod retention;
+mod tls;
 mod world;
