@@ -150,6 +150,28 @@ async fn the_clients_request_id_is_repeated_also_on_refusals() {
     assert_eq!(refused.metadata().get("x-request-id").unwrap(), "mine");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_and_its_streams_outlive_any_number_of_refused_calls() {
+    let port = Port::open(SOON).await;
+    let client = port.client().await;
+    let mut events = client.clone().watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
+    for _ in 0..100 {
+        let refused = (0..20).map(|_| {
+            let mut client = client.clone();
+            async move {
+                let mut request = Request::new(GetSandboxRequest::default());
+                request.metadata_mut().insert("authorization", "Bearer wrong".parse().unwrap());
+                client.get_sandbox(request).await.unwrap_err().code()
+            }
+        });
+        let codes = futures_util::future::join_all(refused).await;
+        assert!(codes.iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
+    }
+    let ended = timeout(Duration::from_millis(200), events.message()).await;
+    assert!(ended.is_err(), "the stream beside them ended: {ended:?}");
+    port.stop().await;
+}
+
 #[tokio::test]
 async fn a_message_over_the_limit_is_refused_and_the_connection_lives_on() {
     let port = Port::open(SOON).await;
