@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use http::uri::PathAndQuery;
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use roadstead_door::auth::{Chain, LocalDev};
@@ -23,8 +24,10 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
+use tonic_prost::ProstCodec;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -153,15 +156,24 @@ async fn the_clients_request_id_is_repeated_also_on_refusals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_and_its_streams_outlive_any_number_of_refused_calls() {
     let port = Port::open(SOON).await;
-    let client = port.client().await;
-    let mut events = client.clone().watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
+    let channel = Channel::from_shared(format!("http://{}", port.address)).unwrap().connect().await.unwrap();
+    let mut client = OpenShellClient::new(channel.clone());
+    let mut events = client.watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
     for _ in 0..100 {
+        // Each is refused for its headers, before its message has come.
         let refused = (0..20).map(|_| {
-            let mut client = client.clone();
+            let mut grpc = Grpc::new(channel.clone());
             async move {
-                let mut request = Request::new(GetSandboxRequest::default());
+                let late = stream::once(async {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    GetSandboxRequest::default()
+                });
+                let mut request = Request::new(late);
                 request.metadata_mut().insert("authorization", "Bearer wrong".parse().unwrap());
-                client.get_sandbox(request).await.unwrap_err().code()
+                let codec = ProstCodec::<GetSandboxRequest, SandboxResponse>::default();
+                grpc.ready().await.unwrap();
+                let path = PathAndQuery::from_static(Method::GetSandbox.full_path());
+                grpc.client_streaming(request, path, codec).await.unwrap_err().code()
             }
         });
         let codes = futures_util::future::join_all(refused).await;
