@@ -6,6 +6,8 @@
 -- Ledgers -------------------------------------------------------------------------------------------------------------
 
 -- One row for each command that reached the database. `outcome` is null only inside the transaction that inserts it.
+-- Every row is written twice, so no index here or on claims may speak of what the second write changes: that write then
+-- stays within the page and touches no index.
 CREATE TABLE roadstead.command (
     id         uuid PRIMARY KEY,
     method     text NOT NULL,
@@ -19,7 +21,6 @@ CREATE TABLE roadstead.command (
     settled_at timestamptz
 ) WITH (fillfactor = 60);
 CREATE INDEX command_age ON roadstead.command (created_at);
-CREATE INDEX command_started ON roadstead.command (created_at) WHERE outcome = 0;
 
 CREATE TABLE roadstead.claim (
     caller       bytea NOT NULL,
@@ -38,7 +39,15 @@ CREATE TABLE roadstead.claim (
     PRIMARY KEY (caller, method, scope, request_id)
 ) WITH (fillfactor = 60);
 CREATE INDEX claim_age ON roadstead.claim (created_at);
-CREATE INDEX claim_unresolved ON roadstead.claim (created_at) WHERE completed_at IS NULL;
+
+-- Effects that were started and have no outcome yet.
+CREATE TABLE roadstead.effect (
+    command_id uuid PRIMARY KEY,
+    method     text NOT NULL,
+    claimed    boolean NOT NULL,
+    since      timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE INDEX effect_age ON roadstead.effect (since);
 
 CREATE TABLE roadstead.quota (
     caller bytea PRIMARY KEY,

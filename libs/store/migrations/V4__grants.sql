@@ -3,7 +3,7 @@
 GRANT USAGE ON SCHEMA roadstead TO roadstead_admission, roadstead_config_snapshot, roadstead_watch;
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON
-    roadstead.command, roadstead.claim, roadstead.quota,
+    roadstead.command, roadstead.claim, roadstead.effect, roadstead.quota,
     roadstead.workspace, roadstead.member, roadstead.provider, roadstead.sandbox, roadstead.attachment,
     roadstead.policy_revision, roadstead.setting, roadstead.settings_revision,
     roadstead.outbox, roadstead.process, roadstead.set_aside

@@ -8,7 +8,7 @@ use crate::in_flight::{Committed, commit};
 use crate::lease::BEGIN;
 use crate::mutation::{Command, Conclusion, Outcome};
 use crate::parameter::value;
-use crate::table::{claim, command, quota};
+use crate::table::{claim, command, effect, quota};
 use crate::write;
 
 impl Database {
@@ -42,6 +42,7 @@ impl Database {
             }
             Conclusion::Replay(_) => return Err(Fault("a started effect cannot end in a replay").into()),
         };
+        flight.add(effect::end(command.id));
         let outbox = commit(self.lease().await?, flight).await?;
         Ok(Committed { outcome, outbox })
     }

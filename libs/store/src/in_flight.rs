@@ -8,7 +8,7 @@ use crate::flight::{Flight, Step};
 use crate::lease::{COMMIT, Lease};
 use crate::mutation::{Command, Conclusion, Ledger, Loaded, Outcome};
 use crate::row;
-use crate::table::{claim, command, member, outbox, provider, quota, sandbox, workspace};
+use crate::table::{claim, command, effect, member, outbox, provider, quota, sandbox, workspace};
 use crate::write;
 
 /// A transaction with all its locks held, to be concluded soon.
@@ -121,6 +121,7 @@ impl InFlight {
         }
         let mut flight = Flight::default();
         flight.add(command::settle(command.id, &Outcome::Started));
+        flight.add(effect::begin(&command));
         if own.claim && !own.expired {
             flight.add(quota::add(&command.caller, most));
         }

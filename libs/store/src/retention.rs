@@ -13,7 +13,7 @@ use crate::fields::{all, only};
 use crate::flight::{Flight, Step};
 use crate::in_flight::commit;
 use crate::lease::BEGIN;
-use crate::table::{claim, command, process, quota, set_aside};
+use crate::table::{claim, command, effect, process, quota, set_aside};
 
 /// How long a command's outcome is kept.
 pub const COMMAND_KEPT: Duration = Duration::from_secs(15 * 60);
@@ -121,7 +121,7 @@ impl Database {
     /// # Errors
     /// Postgres cannot be used now.
     pub async fn unresolved(&self, most: u32) -> Result<Vec<Unresolved>, StoreError> {
-        let rows = self.rows(command::started(most)).await?;
+        let rows = self.rows(effect::list(most)).await?;
         Ok(all(&rows, |fields| {
             Ok(Unresolved { command_id: fields.take()?, method: fields.take()?, since: fields.time()? })
         })?)
@@ -132,7 +132,7 @@ impl Database {
     /// # Errors
     /// Postgres cannot be used now.
     pub async fn unresolved_claims(&self) -> Result<u64, StoreError> {
-        self.count(claim::count_unresolved()).await
+        self.count(effect::count_claimed()).await
     }
 
     /// How many claims the quota counts for a caller.

@@ -3,6 +3,7 @@
 pub(crate) mod attachment;
 pub(crate) mod claim;
 pub(crate) mod command;
+pub(crate) mod effect;
 pub(crate) mod epoch;
 pub(crate) mod member;
 pub(crate) mod outbox;

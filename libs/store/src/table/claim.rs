@@ -61,8 +61,6 @@ const DELETE_OLD_OF_CALLER: &str = "WITH old AS (
     WHERE (c.caller, c.method, c.scope, c.request_id) = (old.caller, old.method, old.scope, old.request_id)
     RETURNING c.caller";
 
-const COUNT_UNRESOLVED: &str = "SELECT count(*) FROM claim WHERE completed_at IS NULL";
-
 /// Calls about a workspace itself are scoped by its name and bound to no incarnation: such an id must work before the
 /// workspace is there and after it is gone.
 const UNBOUND: [&str; 2] = ["CreateWorkspace", "DeleteWorkspace"];
@@ -109,10 +107,6 @@ pub(crate) fn delete_old(most: u32) -> Step {
 
 pub(crate) fn delete_old_of(caller: &[u8; 32], most: u32) -> Step {
     Step::new(DELETE_OLD_OF_CALLER, [value(CLAIM_KEPT.as_secs_f64()), value(i64::from(most)), value(caller.to_vec())])
-}
-
-pub(crate) fn count_unresolved() -> Step {
-    Step::plain(COUNT_UNRESOLVED)
 }
 
 /// The row and the command that made it.

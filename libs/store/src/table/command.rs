@@ -42,8 +42,6 @@ const DELETE_OLD: &str = "WITH old AS (
     ), gone AS (DELETE FROM command c USING old WHERE c.id = old.id RETURNING 1)
     SELECT count(*) FROM gone";
 
-const STARTED_LIST: &str = "SELECT id, method, created_at FROM command WHERE outcome = 0 ORDER BY created_at LIMIT $1";
-
 pub(crate) fn insert(command: &Command) -> Step {
     Step::new(
         INSERT,
@@ -80,10 +78,6 @@ pub(crate) fn finish(id: Uuid, outcome: &Outcome) -> Step {
 
 pub(crate) fn delete_old(seconds: f64, most: u32) -> Step {
     Step::new(DELETE_OLD, [value(seconds), value(i64::from(most))])
-}
-
-pub(crate) fn started(most: u32) -> Step {
-    Step::new(STARTED_LIST, [value(i64::from(most))])
 }
 
 /// What a command row says.

