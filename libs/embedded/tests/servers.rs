@@ -183,3 +183,21 @@ async fn the_servers_end_with_a_parent_that_is_killed_and_the_next_start_recover
     assert_eq!(answer(&embedded, "select 1"), "1");
     embedded.stop(STOP_TIME).await.unwrap();
 }
+
+#[tokio::test]
+async fn below_a_folder_that_is_closed_to_its_user_postgres_keeps_its_data_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let wanted = postgres_settings(&folder);
+    let server = PostgresServer::prepare(&wanted).await.unwrap();
+    server.start().await.unwrap().stop(STOP_TIME).await.unwrap();
+    let kept = server.folder().to_owned();
+    drop(server);
+    // Only root hands it over to another user.
+    if fs::symlink_metadata(&wanted.folder).unwrap().is_symlink() {
+        assert_eq!(PostgresServer::prepare(&wanted).await.unwrap().folder(), kept);
+        fs::remove_dir_all(kept).unwrap();
+    } else {
+        assert_eq!(kept, wanted.folder.canonicalize().unwrap());
+    }
+}
