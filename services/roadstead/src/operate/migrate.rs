@@ -6,23 +6,18 @@ use anyhow::Context as _;
 use clap::Args;
 use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::OwnerKeys;
+use roadstead_service_kit::settings::DatabaseSettings;
 use roadstead_store::migrate::{self, RolePasswords};
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// Name of the database, and in the compose file of the user that owns it.
 pub(crate) const DATABASE: &str = "roadstead";
 
-/// Bring the database's schema up to date and give the roles their passwords. Safe to repeat
+/// Bring the database's schema up to date and give the roles their passwords, as the user `roadstead`. Safe to repeat
 #[derive(Args, Debug)]
 pub(crate) struct Command {
-    /// Host, port and database; the user is `roadstead`, its password is in the owner's key file
-    #[arg(
-        long,
-        env = "ROADSTEAD_DATABASE_URL",
-        value_name = "URL",
-        default_value = "postgres://127.0.0.1:5432/roadstead"
-    )]
-    database_url: String,
+    #[command(flatten)]
+    database: DatabaseSettings,
     /// The owner's key file, which `roadstead keys init` writes
     #[arg(long, env = "ROADSTEAD_OWNER_KEYS", value_name = "FILE")]
     owner_keys: PathBuf,
@@ -31,11 +26,7 @@ pub(crate) struct Command {
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let keys = OwnerKeys::load(&self.owner_keys)?;
-        let rest = self
-            .database_url
-            .strip_prefix("postgres://")
-            .or_else(|| self.database_url.strip_prefix("postgresql://"))
-            .context("--database-url must begin with postgres://")?;
+        let (_, rest) = self.database.url()?.split_once("://").context("--database-url must be a URL")?;
         let password = keys.owner_password().expose_secret();
         migrate(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")), &keys).await
     }
