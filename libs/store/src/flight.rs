@@ -141,3 +141,46 @@ fn ends_connection(error: &Error) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Any error of the driver that did not come from Postgres.
+    fn unsent() -> Error {
+        "no_such_option=1".parse::<tokio_postgres::Config>().unwrap_err()
+    }
+
+    /// A request that is answered once it was polled so many times, and notes each time.
+    fn request(name: u8, polls: u32, log: &Mutex<Vec<u8>>) -> Request<'_> {
+        let mut left = polls;
+        Box::pin(poll_fn(move |context| {
+            log.lock().unwrap().push(name);
+            left -= 1;
+            if left == 0 {
+                return Poll::Ready(Ok(Vec::new()));
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }))
+    }
+
+    #[tokio::test]
+    async fn requests_start_in_order_whichever_is_answered_first() {
+        let log = Mutex::new(Vec::new());
+        let requests = vec![request(1, 3, &log), request(2, 1, &log), request(3, 2, &log)];
+        assert_eq!(in_order(requests).await.unwrap().len(), 3);
+        assert_eq!(log.into_inner().unwrap()[..3], [1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_behind_a_request_that_could_not_be() {
+        let log = Mutex::new(Vec::new());
+        let requests = vec![request(1, 2, &log), Box::pin(ready(Err(unsent()))), request(3, 1, &log)];
+        assert!(matches!(in_order(requests).await, Err(Failed::Broken(Some(_)))));
+        assert_eq!(log.into_inner().unwrap(), [1]);
+    }
+}

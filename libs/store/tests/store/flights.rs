@@ -305,3 +305,22 @@ async fn no_statement_reads_a_whole_table() {
     .await;
     assert_eq!(postgres.session().await.value(scans).await, "");
 }
+
+#[tokio::test]
+async fn the_second_write_of_the_ledger_touches_no_index() {
+    let world = World::new().await;
+    for _ in 0..60 {
+        let command = claimed("w", Uuid::new_v4());
+        let in_flight = world.first(&command, &Locks::default()).await.unwrap();
+        in_flight.conclude(effect(Vec::new())).await.unwrap();
+    }
+    let World { postgres, store, sql } = world;
+    drop(store);
+    drop(sql);
+    let counts = "select sum(n_tup_upd) >= 120 and sum(n_tup_hot_upd) * 10 >= sum(n_tup_upd) * 9 \
+        from pg_stat_user_tables where relname in ('command', 'claim')";
+    eventually(Duration::from_secs(20), "the statistics show it", async || {
+        postgres.session().await.value(counts).await == "t"
+    })
+    .await;
+}
