@@ -19,6 +19,8 @@ use roadstead_proto::api::v1::{
     SandboxResponse, WatchSandboxRequest,
 };
 use roadstead_proto::method::Method;
+use roadstead_testkit::Proxy;
+use roadstead_testkit::proxy::Direction;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -156,16 +158,18 @@ async fn the_clients_request_id_is_repeated_also_on_refusals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_and_its_streams_outlive_any_number_of_refused_calls() {
     let port = Port::open(SOON).await;
-    let channel = Channel::from_shared(format!("http://{}", port.address)).unwrap().connect().await.unwrap();
+    // Answers come late, so that the rest of a request is on its way when it is refused.
+    let proxy = Proxy::before(port.address).await;
+    proxy.slow(Direction::ToClient, Duration::from_millis(20));
+    let channel = Channel::from_shared(format!("http://{}", proxy.address())).unwrap().connect().await.unwrap();
     let mut client = OpenShellClient::new(channel.clone());
     let mut events = client.watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
     for _ in 0..100 {
-        // Each is refused for its headers, before its message has come.
         let refused = (0..20).map(|_| {
             let mut grpc = Grpc::new(channel.clone());
             async move {
                 let late = stream::once(async {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                     GetSandboxRequest::default()
                 });
                 let mut request = Request::new(late);
