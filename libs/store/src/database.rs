@@ -122,7 +122,7 @@ impl Database {
         let mut flight = Flight::default();
         let slot = flight.add(step);
         let lease = self.lease().await?;
-        let mut answers = lease.query(flight).await.map_err(StoreError::of)?;
+        let mut answers = lease.read(flight).await.map_err(StoreError::of)?;
         Ok(answers.take(slot))
     }
 }

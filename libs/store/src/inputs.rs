@@ -119,7 +119,7 @@ impl Database {
         let mut flight = Flight::default();
         let sequence = flight.add(Step::plain(NEXT));
         let read = flight.add(Step::new(BY_ID, [value(sandbox_id)]));
-        let answers = self.lease().await?.query(flight).await.map_err(StoreError::of)?;
+        let answers = self.lease().await?.read(flight).await.map_err(StoreError::of)?;
         let sequence = only(answers.rows(sequence), |fields| fields.count())?;
         Ok((sequence, first(answers.rows(read), inputs)?))
     }

@@ -10,22 +10,23 @@ pub(crate) const BEGIN: &str = "BEGIN";
 pub(crate) const COMMIT: &str = "COMMIT";
 const ROLLBACK: &str = "ROLLBACK";
 
-/// A borrowed connection. Dropped with a transaction open, or with one that may be, it is closed, which ends the
-/// transaction; a caller that is cancelled in the middle of a flight leaves nothing behind.
+/// A borrowed connection. Dropped with a transaction open, with one that may be, or with an answer outstanding, it is
+/// closed, which ends the transaction; a caller that is cancelled in the middle of a flight leaves nothing behind.
 pub(crate) struct Lease {
     /// Always there, until dropped.
     object: Option<Object>,
-    in_transaction: bool,
+    /// Whether something is open or outstanding on it, so that nobody else may have it.
+    engaged: bool,
 }
 
 impl Lease {
     pub(crate) fn new(object: Object) -> Self {
-        Self { object: Some(object), in_transaction: false }
+        Self { object: Some(object), engaged: false }
     }
 
     /// Flies; the flight begins a transaction and leaves it open.
     pub(crate) async fn begin(&mut self, flight: Flight) -> Result<Answers, Failed> {
-        self.in_transaction = true;
+        self.engaged = true;
         let result = flight.fly(self.client()?).await;
         self.roll_back_failed(result).await
     }
@@ -40,11 +41,11 @@ impl Lease {
     /// but every statement was examined, and one in an aborted transaction fails: if the last before COMMIT succeeded,
     /// there was nothing to roll back.
     pub(crate) async fn commit(mut self, flight: Flight) -> Result<Answers, Failed> {
-        self.in_transaction = true;
+        self.engaged = true;
         let result = flight.fly(self.client()?).await;
         if matches!(result, Ok(_) | Err(Failed::Statement { .. })) {
             // Either way its COMMIT was answered.
-            self.in_transaction = false;
+            self.engaged = false;
         }
         result
     }
@@ -56,11 +57,19 @@ impl Lease {
 
     /// From now on the connection is closed when this is dropped: its session holds what must not outlive this.
     pub(crate) fn keep_from_pool(&mut self) {
-        self.in_transaction = true;
+        self.engaged = true;
     }
 
-    /// One flight of statements that need no transaction.
-    pub(crate) async fn query(&self, flight: Flight) -> Result<Answers, Failed> {
+    /// One flight of statements that need no transaction, the last of this lease.
+    pub(crate) async fn read(mut self, flight: Flight) -> Result<Answers, Failed> {
+        self.engaged = true;
+        let result = flight.fly(self.client()?).await;
+        self.engaged = matches!(result, Err(Failed::Broken(_)));
+        result
+    }
+
+    /// One flight of statements that need no transaction, on a connection that is kept from the pool.
+    pub(crate) async fn ask(&self, flight: Flight) -> Result<Answers, Failed> {
         flight.fly(self.client()?).await
     }
 
@@ -76,7 +85,7 @@ impl Lease {
         flight.add(Step::plain(ROLLBACK));
         let Ok(client) = self.client() else { return };
         match flight.fly(client).await {
-            Ok(_) => self.in_transaction = false,
+            Ok(_) => self.engaged = false,
             Err(failed) => tracing::debug!(?failed, "a connection is closed instead of rolled back"),
         }
     }
@@ -88,7 +97,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if self.in_transaction
+        if self.engaged
             && let Some(object) = self.object.take()
         {
             drop(Object::take(object));
@@ -98,6 +107,6 @@ impl Drop for Lease {
 
 impl fmt::Debug for Lease {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Lease").field("in_transaction", &self.in_transaction).finish_non_exhaustive()
+        formatter.debug_struct("Lease").field("engaged", &self.engaged).finish_non_exhaustive()
     }
 }

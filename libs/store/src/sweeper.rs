@@ -41,7 +41,7 @@ impl Sweeper {
     async fn ask(&self, step: Step) -> Result<bool, StoreError> {
         let mut flight = Flight::default();
         let slot = flight.add(step);
-        let mut answers = self.lease.query(flight).await.map_err(StoreError::of)?;
+        let mut answers = self.lease.ask(flight).await.map_err(StoreError::of)?;
         Ok(only(&answers.take(slot), |fields| fields.take())?)
     }
 }
