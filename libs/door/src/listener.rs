@@ -139,7 +139,7 @@ impl Listener {
             match accepted {
                 Ok((socket, _)) => match Arc::clone(&places).try_acquire_owned() {
                     Ok(place) => {
-                        let connection = serving.clone().connection(socket, place);
+                        let connection = Box::pin(serving.clone().connection(socket, place));
                         let cut = cut.clone();
                         tasks.spawn(async move { cut.run_until_cancelled(connection).await });
                     }
@@ -205,11 +205,12 @@ impl<D: Door> Serving<D> {
         socket.set_nodelay(true)?;
         match &self.tls {
             Some(acceptor) => {
-                let begun = self.begin(async { preface::read(acceptor.accept(socket).await?).await }).await?;
+                let begun = async { preface::read(acceptor.accept(socket).await?).await };
+                let begun = Box::pin(self.begin(begun)).await?;
                 self.serve(begun.0, begun.1).await
             }
             None => {
-                let begun = self.begin(preface::read(socket)).await?;
+                let begun = Box::pin(self.begin(preface::read(socket))).await?;
                 self.serve(begun.0, begun.1).await
             }
         }
@@ -245,7 +246,8 @@ impl<D: Door> Serving<D> {
                     .max_header_list_size(HEADERS)
                     .max_send_buf_size(SEND_BUFFER)
                     .serve_connection(io, self.front.clone());
-                let mut connection = std::pin::pin!(connection);
+                // Boxed, here and below, so that an idle connection is as small as its own protocol allows.
+                let mut connection = Box::pin(connection);
                 tokio::select! {
                     ended = connection.as_mut() => return Ok(ended?),
                     () = self.drain.cancelled() => connection.as_mut().graceful_shutdown(),
@@ -259,7 +261,7 @@ impl<D: Door> Serving<D> {
                     .header_read_timeout(BEGIN)
                     .keep_alive(false)
                     .serve_connection(io, self.front.clone());
-                Ok(tokio::time::timeout(BEGIN, connection).await??)
+                Ok(tokio::time::timeout(BEGIN, Box::pin(connection)).await??)
             }
         }
     }

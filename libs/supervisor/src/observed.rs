@@ -172,7 +172,8 @@ impl Recorder {
         self.observations().into_iter().filter_map(frame).collect()
     }
 
-    /// Waits until `found` makes something of what is kept; None if that takes longer than `patience`.
+    /// Waits until `found` makes something of what is kept; None if that takes longer than `patience`. What is kept is
+    /// locked meanwhile: `found` looks at its argument and does not ask the recorder.
     pub async fn wait_for<T>(
         &self,
         patience: Duration,

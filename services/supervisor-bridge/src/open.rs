@@ -17,6 +17,7 @@ use roadstead_proto::subject::{self, Report};
 use roadstead_service_kit::clock;
 use roadstead_service_kit::status::Status as RichStatus;
 use tokio::sync::oneshot;
+use tonic::codec::BufferSettings;
 use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstDecoder;
 use uuid::Uuid;
@@ -31,6 +32,8 @@ const HELLO: Duration = Duration::from_secs(10);
 const REGISTRATION: Duration = Duration::from_secs(10);
 /// Largest message of a supervisor.
 const MESSAGE_BYTES: usize = 1024 * 1024;
+/// What is set aside for messages before one has come; it grows as needed.
+const INBOUND_BUFFER: usize = 256;
 
 /// Opens a session and returns when it was accepted.
 ///
@@ -71,7 +74,9 @@ async fn connect_inner(
         .map_err(|_| Status::unauthenticated("a valid credential is required"))?
         .expires_at;
 
-    let mut inbound = Streaming::new_request(ProstDecoder::default(), request.into_body(), None, Some(MESSAGE_BYTES));
+    // What a supervisor says is small, and there are many of them.
+    let decoder = ProstDecoder::new(BufferSettings::new(INBOUND_BUFFER, MESSAGE_BYTES));
+    let mut inbound = Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES));
     let hello = tokio::time::timeout(HELLO, hello(&mut inbound))
         .await
         .map_err(|_| Status::invalid_argument("no hello came in time"))??;
@@ -93,11 +98,7 @@ async fn connect_inner(
         established,
         traceparent: call.traceparent.clone(),
     };
-    let running = session::run(opened);
-    bridge.tasks.spawn(async move {
-        running.await;
-        drop(place);
-    });
+    bridge.tasks.spawn(session::run(opened, place));
     let messages = accepted.await.map_err(|_| Status::internal("an internal error"))??;
     Ok(frame::stream_response(messages))
 }

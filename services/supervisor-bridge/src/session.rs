@@ -14,7 +14,7 @@ use roadstead_proto::api::v1::{ConfigUpdateResult, SupervisorHello, SupervisorMe
 use roadstead_proto::bucket::{Bucket, SandboxKey};
 use roadstead_proto::internal::{SandboxEntry, SandboxIdentity};
 use roadstead_service_kit::clock;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tonic::{Code, Status, Streaming};
 use uuid::Uuid;
 
@@ -64,29 +64,36 @@ pub(crate) struct Opened {
     pub(crate) traceparent: String,
 }
 
-/// Has the session, and returns when admission has heard all of it.
-pub(crate) async fn run(opened: Opened) {
+/// Has the session, and gives up its place when admission has heard all of it.
+pub(crate) fn run(opened: Opened, place: OwnedSemaphorePermit) -> impl Future<Output = ()> + Send {
     let bridge = Arc::clone(&opened.bridge);
     let reporter = Reporter::new(Uuid::new_v4(), &opened.identity);
     let reporting = Arc::clone(&reporter).run(Arc::clone(&bridge));
-    let session = async {
-        // Boxed, so that it is gone while reports are still owed.
-        Box::pin(have(opened, Arc::clone(&reporter))).await;
-        bridge.metrics.reporting.inc();
-    };
-    tokio::join!(session, reporting);
-    bridge.metrics.reporting.dec();
+    // Boxed, so that it is gone while reports are still owed.
+    let session = Box::pin(have(opened, reporter));
+    async move {
+        let waiting = bridge.metrics.reporting.clone();
+        let session = async {
+            session.await;
+            waiting.inc();
+        };
+        tokio::join!(session, reporting);
+        waiting.dec();
+        drop(place);
+    }
 }
 
 /// Registers and has the session.
 async fn have(opened: Opened, reporter: Arc<Reporter>) {
     let bridge = Arc::clone(&opened.bridge);
     bridge.metrics.opening.inc();
-    let registered = Session::register(opened, &reporter).await;
+    // Boxed for the short time that it takes.
+    let registered = Box::pin(Session::register(opened, reporter)).await;
     bridge.metrics.opening.dec();
-    let Some(mut session) = registered else { return };
-    let end = session.follow().await;
-    session.finish(end);
+    if let Some(mut session) = registered {
+        let end = session.follow().await;
+        session.finish(end);
+    }
 }
 
 /// A registered session.
@@ -120,7 +127,7 @@ struct Reread {
 
 impl Session {
     /// Registers the session and subscribes. None: it is over already, and everybody was told.
-    async fn register(opened: Opened, reporter: &Arc<Reporter>) -> Option<Self> {
+    async fn register(opened: Opened, reporter: Arc<Reporter>) -> Option<Self> {
         let Opened { bridge, identity, sandbox_id, token_expires, hello, inbound, established, traceparent } = opened;
         let session_id = reporter.session_id();
         let opening = Arc::clone(&bridge.opening);
@@ -172,7 +179,7 @@ impl Session {
             inbound,
             place: bridge.sessions.enter(sandbox_id, session_id, token_expires, &outbox),
             outbox,
-            reporter: Arc::clone(reporter),
+            reporter,
             snapshots,
             sandbox,
             sandbox_key,

@@ -226,3 +226,25 @@ impl<C: Clone> Half<C> {
         self.refusal = Some(Refusal { digest, times: before + 1, retry_at, joint });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn content_is_kept_while_it_may_have_to_be_sent_and_let_go_once_it_is_installed() {
+        let now = Instant::now();
+        let content = Arc::new(());
+        let mut half = Half::default();
+        half.want(Digest::new([1; 32]), Arc::clone(&content), true, now);
+        half.take_due(1, now).unwrap();
+        half.hear(1, Reply::Refused { retryable: true }, false, now);
+        assert_eq!(Arc::strong_count(&content), 2);
+        let later = half.due().unwrap();
+        half.take_due(2, later).unwrap();
+        half.hear(2, Reply::Installed, false, later);
+        assert_eq!(Arc::strong_count(&content), 1);
+    }
+}
