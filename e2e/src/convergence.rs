@@ -255,7 +255,7 @@ mod tests {
         assert!(says(&row, &polled, &newer, seen(4)).contains("a watch shows"));
         let unready = Row { phase: SandboxPhase::Provisioning, ..row.clone() };
         assert!(says(&unready, &polled, &newer, seen(5)).contains("Provisioning"));
-        let mut torn = newer.clone();
+        let mut torn = newer;
         torn.environment.as_mut().unwrap().provider_env_revision = 8;
         assert!(says(&row, &polled, &torn, seen(5)).contains("belong together"));
     }

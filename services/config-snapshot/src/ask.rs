@@ -35,6 +35,12 @@ impl OfUser {
         };
         let GetSandboxConfigRequest { name, workspace_scope } = GetSandboxConfigRequest::decode(request.request)?;
         let workspace = named(workspace_scope)?.ok_or_else(|| Refusal::field(SCOPE, "required"))?;
+        // Nothing is named with them, and Postgres cannot even be asked for some of them.
+        for (field, text) in [(SCOPE, &workspace), ("name", &name)] {
+            if text.contains(char::is_control) {
+                return Err(Refusal::field(field, "must not hold control characters"));
+            }
+        }
         Ok(Self { user, workspace, sandbox: name })
     }
 

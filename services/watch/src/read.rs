@@ -123,7 +123,7 @@ impl Scope {
 /// The selector of a call that can be about all workspaces.
 fn scope(selector: Option<WorkspaceSelector>) -> Result<Scope, Refusal> {
     match selector.and_then(|selector| selector.selection) {
-        Some(Selection::Workspace(name)) if !name.is_empty() => Ok(Scope::One(name)),
+        Some(Selection::Workspace(name)) if !name.is_empty() => plain("workspace_scope", name).map(Scope::One),
         Some(Selection::AllWorkspaces(_)) => Ok(Scope::All),
         _ => Err(Refusal::field("workspace_scope", "must name a workspace")),
     }
@@ -139,7 +139,16 @@ fn workspace(selector: Option<WorkspaceSelector>) -> Result<String, Refusal> {
 
 /// A name that has to be given.
 fn required(field: &'static str, name: String) -> Result<String, Refusal> {
-    if name.is_empty() { Err(Refusal::field(field, "must not be empty")) } else { Ok(name) }
+    if name.is_empty() { Err(Refusal::field(field, "must not be empty")) } else { plain(field, name) }
+}
+
+/// Nothing is named with control characters, and Postgres cannot even be asked for some of them.
+fn plain(field: &'static str, name: String) -> Result<String, Refusal> {
+    if name.contains(char::is_control) {
+        Err(Refusal::field(field, "must not hold control characters"))
+    } else {
+        Ok(name)
+    }
 }
 
 fn decode<M: Message + Default>(request: Bytes) -> Result<M, Refusal> {

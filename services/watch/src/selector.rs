@@ -13,6 +13,9 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, String>, Refusal> {
     if text.len() > MAX_BYTES {
         return Err(Refusal::field(FIELD, "is too long"));
     }
+    if text.contains(char::is_control) {
+        return Err(Refusal::field(FIELD, "must not hold control characters"));
+    }
     let mut pairs = BTreeMap::new();
     let text = text.trim();
     for part in text.strip_suffix(',').unwrap_or(text).split(',').filter(|_| !text.is_empty()) {
@@ -47,7 +50,7 @@ mod tests {
 
     #[test]
     fn other_operators_and_broken_pairs_are_refused() {
-        for bad in ["a", "a,b=c", "=b", "a!=b", "a==b", ",", "a=b,,c=d", "a in b", "a=1,a=2"] {
+        for bad in ["a", "a,b=c", "=b", "a!=b", "a==b", ",", "a=b,,c=d", "a in b", "a=1,a=2", "a=\0"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -160,3 +160,20 @@ async fn workspaces_are_listed_to_their_members_only_and_default_is_there() {
     assert_eq!(names(admin()).await, ["default", "mine", "theirs"].map(str::to_owned).into());
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_nothing_can_have_is_refused_as_such_and_not_as_a_fault() {
+    let world = World::new().await;
+    for request in [get("a\0", "box"), get("default", "b\0x"), get("default", "b\nx")] {
+        let refused = world.ask::<_, v1::SandboxResponse>(Method::GetSandbox, admin(), request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{}", refused.message());
+    }
+    let list = v1::ListSandboxesRequest {
+        workspace_scope: in_workspace("default"),
+        label_selector: "a=\0".into(),
+        ..Default::default()
+    };
+    let refused = world.ask::<_, v1::ListSandboxesResponse>(Method::ListSandboxes, admin(), list).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    world.stop().await;
+}
