@@ -7,12 +7,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate, Endpoint};
 use uuid::Uuid;
 
 use crate::applied::Applied;
 use crate::apply::{Store, StoreError};
 use crate::behaviour::Behaviour;
+use crate::calls;
 use crate::observed::{ConfigSeen, EnvironmentSeen, Observation};
 use crate::session::{self, End};
 use crate::settings::Settings;
@@ -194,10 +195,5 @@ fn endpoints(settings: &Settings) -> Result<Vec<Endpoint>, StartError> {
         Some(path) => Some(Certificate::from_pem(std::fs::read(path).map_err(StartError::Authority)?)),
         None => None,
     };
-    settings.bridges.iter().map(|address| session::endpoint(address, authority.as_ref())).collect()
-}
-
-/// TLS with this authority only.
-pub(crate) fn tls(authority: &Certificate) -> ClientTlsConfig {
-    ClientTlsConfig::new().ca_certificate(authority.clone())
+    settings.bridges.iter().map(|address| calls::endpoint(address, authority.as_ref())).collect()
 }

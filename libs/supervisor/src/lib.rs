@@ -8,6 +8,7 @@ mod applied;
 mod apply;
 mod backoff;
 mod behaviour;
+mod calls;
 mod client;
 mod observed;
 mod policy;

@@ -4,39 +4,32 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use rand::Rng as _;
-use roadstead_proto::api::datamodel::WorkspaceSelector;
-use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::sandbox::PolicySource;
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::supervisor_message::Payload as ToBridge;
 use roadstead_proto::api::v1::{
-    ConfigUpdate, GatewayMessage, RefreshSandboxTokenRequest, SessionAccepted, SupervisorHeartbeat, SupervisorHello,
-    SupervisorMessage, UpdateConfigRequest,
+    ConfigUpdate, GatewayMessage, SessionAccepted, SupervisorHeartbeat, SupervisorHello, SupervisorMessage,
 };
-use secrecy::ExposeSecret as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Channel, Endpoint};
-use tonic::{Code, Request, Status, Streaming};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
 
 use crate::apply::StoreError;
 use crate::behaviour::Decision;
-use crate::client::{Client, Connection, StartError, tls};
+use crate::calls;
+use crate::client::{Client, Connection};
 use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
 use crate::token::Token;
 use crate::verdict::{Ending, Plan, answer, plan};
 use crate::{applied::Judgement, backoff::Backoff};
 
-/// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(5);
 /// How long the bridge may take to accept a session.
 const ACCEPT: Duration = Duration::from_secs(30);
-/// How long a unary call may take.
-const CALL: Duration = Duration::from_secs(30);
 /// How long the bridge may take to end the stream after this side has.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Heartbeats when the bridge does not say how often.
@@ -81,22 +74,6 @@ impl fmt::Display for End {
 enum Done {
     Refreshed(Result<Token, Status>),
     PolicySynced(Result<u32, Status>),
-}
-
-/// Where and how to connect.
-pub(crate) fn endpoint(address: &str, authority: Option<&Certificate>) -> Result<Endpoint, StartError> {
-    let unusable = || StartError::Address(address.to_owned());
-    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| unusable())?;
-    let endpoint = endpoint
-        .connect_timeout(CONNECT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(Duration::from_secs(20))
-        .keep_alive_timeout(Duration::from_secs(10))
-        .keep_alive_while_idle(true);
-    match authority {
-        Some(authority) => endpoint.tls_config(tls(authority)).map_err(|_| unusable()),
-        None => Ok(endpoint),
-    }
 }
 
 /// Connects and has one session.
@@ -148,7 +125,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> 
         client.token = token;
     }
     if client.token.refresh_at().is_some_and(|at| at <= now()) {
-        match refresh(api.clone(), client.token.clone()).await {
+        match calls::refresh(api.clone(), client.token.clone()).await {
             Ok(token) => client.keep(token),
             Err(status) => tracing::warn!(code = ?status.code(), "the token could not be refreshed"),
         }
@@ -164,7 +141,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> 
         ..SupervisorHello::default()
     };
     queue(&outbound, ToBridge::Hello(hello))?;
-    let request = authorized(&client.token, ReceiverStream::new(messages)).map_err(End::Refused)?;
+    let request = calls::authorized(&client.token, ReceiverStream::new(messages)).map_err(End::Refused)?;
     let accepting = async {
         let mut inbound = api.connect_supervisor(request).await?.into_inner();
         let first = inbound.message().await?;
@@ -245,7 +222,7 @@ impl Session {
                 }
                 () = tokio::time::sleep_until(self.refresh.until()), if self.refresh.at.is_some() => {
                     self.refresh.at = None;
-                    let call = refresh(self.api.clone(), client.token.clone());
+                    let call = calls::refresh(self.api.clone(), client.token.clone());
                     self.calls.spawn(async { Done::Refreshed(call.await) });
                     Ok(())
                 }
@@ -319,18 +296,9 @@ impl Session {
     }
 
     fn propose_policy(&mut self, client: &Client) {
-        let selection = Some(Selection::Workspace(client.settings.workspace.clone()));
-        let request = UpdateConfigRequest {
-            workspace_scope: Some(WorkspaceSelector { selection }),
-            sandbox: client.settings.sandbox.clone(),
-            policy: client.settings.policy.clone(),
-            ..UpdateConfigRequest::default()
-        };
-        let (mut api, token) = (self.api.clone(), client.token.clone());
-        self.calls.spawn(async move {
-            let call = async { Ok(api.update_config(authorized(&token, request)?).await?.into_inner().version) };
-            Done::PolicySynced(in_time(call).await)
-        });
+        let Some(policy) = client.settings.policy.clone() else { return };
+        let call = calls::propose_policy(self.api.clone(), client.token.clone(), &client.settings, policy);
+        self.calls.spawn(async { Done::PolicySynced(call.await) });
     }
 
     fn called(&mut self, client: &mut Client, done: Done) {
@@ -414,34 +382,6 @@ impl Client {
         }
         self.token = token;
     }
-}
-
-async fn refresh(mut api: OpenShellClient<Channel>, token: Token) -> Result<Token, Status> {
-    let call = async {
-        let request = authorized(&token, RefreshSandboxTokenRequest::default())?;
-        Ok(api.refresh_sandbox_token(request).await?.into_inner().token)
-    };
-    let refreshed = in_time(call).await?;
-    let refreshed = Token::read(refreshed.into()).map_err(|error| Status::internal(error.to_string()))?;
-    if refreshed.sandbox_id() == token.sandbox_id() {
-        Ok(refreshed)
-    } else {
-        Err(Status::internal("the refreshed token is for another sandbox"))
-    }
-}
-
-async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
-}
-
-fn authorized<T>(token: &Token, message: T) -> Result<Request<T>, Status> {
-    let mut request = Request::new(message);
-    let header = format!("Bearer {}", token.secret().expose_secret());
-    let mut value: tonic::metadata::MetadataValue<_> =
-        header.parse().map_err(|_| Status::unauthenticated("the token cannot be sent"))?;
-    value.set_sensitive(true);
-    request.metadata_mut().insert("authorization", value);
-    Ok(request)
 }
 
 fn queue(outbound: &mpsc::Sender<SupervisorMessage>, payload: ToBridge) -> Result<(), End> {

@@ -9,6 +9,7 @@ mod bridge;
 mod config;
 pub mod end;
 mod entrance;
+mod entries;
 pub mod entry;
 mod metrics;
 mod open;

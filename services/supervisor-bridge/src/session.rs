@@ -7,11 +7,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use prost::Message as _;
-use roadstead_bus::bucket::{Entry as Read, ReadError};
+use roadstead_bus::bucket::Entry as Read;
 use roadstead_bus::feed::{KeyFollower, News};
 use roadstead_proto::api::v1::supervisor_message::Payload;
 use roadstead_proto::api::v1::{ConfigUpdateResult, SupervisorHello, SupervisorMessage};
-use roadstead_proto::bucket::{Bucket, SandboxKey};
 use roadstead_proto::internal::{SandboxEntry, SandboxIdentity};
 use roadstead_service_kit::clock;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -21,6 +20,7 @@ use uuid::Uuid;
 use crate::bootstrap;
 use crate::bridge::Bridge;
 use crate::end::End;
+use crate::entries::{self, Reread, Subscribed};
 use crate::entry;
 use crate::open::{Registration, register};
 use crate::outbox::{Messages, Outbox};
@@ -31,8 +31,6 @@ use crate::slots::Entry;
 
 /// How long a session that is to be opened waits for its turn.
 const TURN: Duration = Duration::from_secs(20);
-/// How long the broker may take to put subscriptions into effect.
-const SUBSCRIBE: Duration = Duration::from_secs(5);
 /// A session is accepted without its first update if that takes longer.
 const ACCEPT: Duration = Duration::from_secs(1);
 /// A session whose first update takes longer is ended.
@@ -119,12 +117,6 @@ struct Session {
     silent_at: Instant,
 }
 
-/// Entries as they stand.
-struct Reread {
-    snapshot: Option<Result<Read, ReadError>>,
-    sandbox: Result<Read, ReadError>,
-}
-
 impl Session {
     /// Registers the session and subscribes. None: it is over already, and everybody was told.
     async fn register(opened: Opened, reporter: Arc<Reporter>) -> Option<Self> {
@@ -158,9 +150,8 @@ impl Session {
         }
 
         let push = hello.supports_config_push;
-        let Some((sandbox_key, sandbox, snapshots)) =
-            subscribe(&bridge, sandbox_id, &registered.workspace_id, push).await
-        else {
+        let subscribed = entries::subscribe(&bridge, sandbox_id, &registered.workspace_id, push).await;
+        let Some(Subscribed { sandbox_key, sandbox, snapshots }) = subscribed else {
             reporter.end(End::NoConfiguration);
             refuse(established, End::NoConfiguration.status());
             return None;
@@ -365,23 +356,10 @@ impl Session {
     }
 
     fn read_again(&mut self) {
-        let bridge = Arc::clone(&self.bridge);
-        let sandbox_key = self.sandbox_key.clone();
         // Before the first entry is there, a bootstrap is under way, which is never older.
-        let snapshot_key = (self.snapshots.is_some() && self.first.is_none()).then(|| self.sandbox_id.to_string());
-        self.reread = Some(Box::pin(async move {
-            // The semaphore is never closed.
-            let _permit = bridge.reads.acquire().await;
-            let snapshot = async {
-                match snapshot_key {
-                    Some(key) => Some(bridge.snapshots.read_from_leader(&key).await),
-                    None => None,
-                }
-            };
-            let (snapshot, sandbox) = tokio::join!(snapshot, bridge.sandboxes.read_from_leader(&sandbox_key));
-            bridge.metrics.rereads.inc();
-            Reread { snapshot, sandbox }
-        }));
+        let push = self.snapshots.is_some() && self.first.is_none();
+        let reading = entries::read_again(Arc::clone(&self.bridge), self.sandbox_key.clone(), self.sandbox_id, push);
+        self.reread = Some(Box::pin(reading));
     }
 
     fn was_read(&mut self, read: Reread) -> Option<End> {
@@ -443,36 +421,6 @@ impl Session {
                 self.bridge.metrics.held.dec();
             }
         }
-    }
-}
-
-/// Subscribes to what concerns the session. None if the broker does not answer.
-async fn subscribe(
-    bridge: &Bridge,
-    sandbox_id: Uuid,
-    workspace_id: &str,
-    push: bool,
-) -> Option<(String, KeyFollower, Option<KeyFollower>)> {
-    let workspace_id = Uuid::try_parse(workspace_id).ok()?;
-    let sandbox_key = SandboxKey::Sandbox { workspace_id, sandbox_id }.to_string();
-    let snapshot_key = sandbox_id.to_string();
-    let following = async {
-        let sandbox = KeyFollower::follow(&bridge.bus, Bucket::Sandboxes, &sandbox_key);
-        let snapshots = async {
-            match push {
-                true => KeyFollower::follow(&bridge.bus, Bucket::Snapshots, &snapshot_key).await.map(Some),
-                false => Ok(None),
-            }
-        };
-        tokio::try_join!(sandbox, snapshots)
-    };
-    match tokio::time::timeout(SUBSCRIBE, following).await {
-        Ok(Ok((sandbox, snapshots))) => Some((sandbox_key, sandbox, snapshots)),
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "a session's subscriptions failed");
-            None
-        }
-        Err(_) => None,
     }
 }
 

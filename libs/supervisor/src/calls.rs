@@ -1,0 +1,87 @@
+//! Connecting, and the calls beside the stream.
+
+use std::time::Duration;
+
+use roadstead_proto::api::datamodel::WorkspaceSelector;
+use roadstead_proto::api::datamodel::workspace_selector::Selection;
+use roadstead_proto::api::sandbox::SandboxPolicy;
+use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
+use roadstead_proto::api::v1::{RefreshSandboxTokenRequest, UpdateConfigRequest};
+use secrecy::ExposeSecret as _;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Request, Status};
+
+use crate::client::StartError;
+use crate::settings::Settings;
+use crate::token::Token;
+
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long a unary call may take.
+const CALL: Duration = Duration::from_secs(30);
+
+/// Where and how to connect.
+pub(crate) fn endpoint(address: &str, authority: Option<&Certificate>) -> Result<Endpoint, StartError> {
+    let unusable = || StartError::Address(address.to_owned());
+    let endpoint = Endpoint::from_shared(address.to_owned()).map_err(|_| unusable())?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(Duration::from_secs(20))
+        .keep_alive_timeout(Duration::from_secs(10))
+        .keep_alive_while_idle(true);
+    match authority {
+        Some(authority) => {
+            let tls = ClientTlsConfig::new().ca_certificate(authority.clone());
+            endpoint.tls_config(tls).map_err(|_| unusable())
+        }
+        None => Ok(endpoint),
+    }
+}
+
+/// Proposes a policy for the sandbox; the version under which it was accepted.
+pub(crate) fn propose_policy(
+    mut api: OpenShellClient<Channel>,
+    token: Token,
+    settings: &Settings,
+    policy: SandboxPolicy,
+) -> impl Future<Output = Result<u32, Status>> + Send + use<> {
+    let selection = Some(Selection::Workspace(settings.workspace.clone()));
+    let request = UpdateConfigRequest {
+        workspace_scope: Some(WorkspaceSelector { selection }),
+        sandbox: settings.sandbox.clone(),
+        policy: Some(policy),
+        ..UpdateConfigRequest::default()
+    };
+    in_time(async move { Ok(api.update_config(authorized(&token, request)?).await?.into_inner().version) })
+}
+
+/// Has the token exchanged for a fresh one.
+pub(crate) async fn refresh(mut api: OpenShellClient<Channel>, token: Token) -> Result<Token, Status> {
+    let call = async {
+        let request = authorized(&token, RefreshSandboxTokenRequest::default())?;
+        Ok(api.refresh_sandbox_token(request).await?.into_inner().token)
+    };
+    let refreshed = in_time(call).await?;
+    let refreshed = Token::read(refreshed.into()).map_err(|error| Status::internal(error.to_string()))?;
+    if refreshed.sandbox_id() == token.sandbox_id() {
+        Ok(refreshed)
+    } else {
+        Err(Status::internal("the refreshed token is for another sandbox"))
+    }
+}
+
+async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
+}
+
+/// The message with the token.
+pub(crate) fn authorized<T>(token: &Token, message: T) -> Result<Request<T>, Status> {
+    let mut request = Request::new(message);
+    let header = format!("Bearer {}", token.secret().expose_secret());
+    let mut value: tonic::metadata::MetadataValue<_> =
+        header.parse().map_err(|_| Status::unauthenticated("the token cannot be sent"))?;
+    value.set_sensitive(true);
+    request.metadata_mut().insert("authorization", value);
+    Ok(request)
+}
