@@ -1,4 +1,5 @@
 //! The public protocol files say exactly what the descriptors of the PyPI package `openshell` 0.1.5 say.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::process::Command;

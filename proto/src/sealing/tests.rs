@@ -94,7 +94,7 @@ fn envelopes_of_another_shape_are_malformed() {
         Sealed { sender: Bytes::from_static(&[0; 32]), ..sealed.clone() },
         Sealed { sender: Bytes::new(), ..sealed.clone() },
         Sealed { nonce: sealed.nonce.slice(1..), ..sealed.clone() },
-        Sealed { nonce: Bytes::new(), ..sealed.clone() },
+        Sealed { nonce: Bytes::new(), ..sealed },
     ] {
         assert_eq!(admission.open_command(COMMAND, &malformed), Err(OpenError::Malformed));
     }
