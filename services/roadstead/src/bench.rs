@@ -23,6 +23,8 @@ use crate::demo::target::{Kind, Target};
 /// Callers at the same time, each with a sandbox of its own.
 const CALLERS: [usize; 3] = [1, 16, 64];
 pub(crate) const WORKSPACE: &str = "bench";
+/// All callers are one user here, who soon has more request ids than a deployment keeps for one.
+const QUOTA: (&str, &str) = ("ROADSTEAD_REQUEST_ID_QUOTA", "1000000");
 /// Most callers, so most sandboxes.
 const SANDBOXES: usize = 64;
 
@@ -40,7 +42,7 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let (target, doors) = Target::start(Kind::All).await?;
+        let (target, doors) = Target::start(Kind::All, &[QUOTA]).await?;
         let mut clients = Vec::new();
         for edge in &doors.edges {
             clients.push(path::connection(edge).open_stream().await?);
