@@ -15,7 +15,7 @@ use roadstead_proto::api::v1;
 
 use self::floor::Floor;
 use self::measure::{Figure, Measure};
-use crate::client::connect::Client;
+use crate::client::connect::{Client, Connection};
 use crate::client::output::{line, table};
 use crate::client::{request_id, scope};
 use crate::demo::target::{Kind, Target};
@@ -45,7 +45,7 @@ impl Command {
         let (target, doors) = Target::start(Kind::All, &[QUOTA]).await?;
         let mut clients = Vec::new();
         for edge in &doors.edges {
-            clients.push(path::connection(edge).open_stream().await?);
+            clients.push(Connection::anonymous(edge).open_stream().await?);
         }
         let measured = self.measure(&target, &doors.bridge, &clients).await;
         target.stop().await?;

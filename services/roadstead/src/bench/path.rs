@@ -6,16 +6,12 @@ use roadstead_proto::api::v1;
 
 use super::WORKSPACE;
 use super::measure::AsyncCall;
-use crate::client::connect::{Client, Connection};
+use crate::client::connect::Client;
 use crate::client::scope;
 
 /// Name of a caller's sandbox.
 pub(crate) fn sandbox(number: usize) -> String {
     format!("box-{number}")
-}
-
-pub(crate) fn connection(edge: &str) -> Connection {
-    Connection { endpoint: edge.to_owned(), token_file: None, ca: None, timeout: 60 }
 }
 
 /// Turns a setting of the caller's sandbox on and off.
