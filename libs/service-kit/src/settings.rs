@@ -6,6 +6,7 @@ mod database;
 mod keys;
 mod log;
 mod network;
+mod services;
 
 pub use admin::AdminSettings;
 pub use broker::BrokerSettings;
@@ -13,6 +14,7 @@ pub use database::DatabaseSettings;
 pub use keys::KeysSettings;
 pub use log::{LogFormat, LogLevel, LogSettings};
 pub use network::AddressError;
+pub use services::ServiceUrls;
 
 #[cfg(test)]
 mod tests;

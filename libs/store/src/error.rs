@@ -75,6 +75,7 @@ pub enum Unique {
     SandboxName,
     ProviderName,
     Member,
+    TemplateName,
 }
 
 /// Why something was not read, or not done outside a mutation.
@@ -209,6 +210,7 @@ fn unique(told: &DbError) -> Option<Unique> {
         "sandbox_name" => Unique::SandboxName,
         "provider_name" => Unique::ProviderName,
         "member_subject" => Unique::Member,
+        "workload_template_name" => Unique::TemplateName,
         _ => return None,
     })
 }

@@ -12,6 +12,8 @@ pub(crate) mod process;
 pub(crate) mod provider;
 pub(crate) mod quota;
 pub(crate) mod sandbox;
+pub(crate) mod service_endpoint;
 pub(crate) mod set_aside;
 pub(crate) mod setting;
+pub(crate) mod workload_template;
 pub(crate) mod workspace;

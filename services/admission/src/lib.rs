@@ -87,6 +87,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         provisioning_seconds: _,
         default_image: _,
         members_per_workspace: _,
+        templates_per_workspace: _,
+        service_urls: _,
     } = config;
     Method::check_rules()?;
     let keys = keys.load(ROLE)?;

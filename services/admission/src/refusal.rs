@@ -19,6 +19,8 @@ pub enum Object {
     Member,
     Sandbox,
     Provider,
+    Template,
+    Service,
     PolicyRevision,
 }
 
@@ -175,6 +177,8 @@ impl fmt::Display for Object {
             Self::Member => "member",
             Self::Sandbox => "sandbox",
             Self::Provider => "provider",
+            Self::Template => "template",
+            Self::Service => "service",
             Self::PolicyRevision => "policy revision",
         })
     }

@@ -232,6 +232,7 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str) -> row::Sandbox {
         created_at: now(),
         deletion_at: None,
         spec: v1::SandboxSpec { log_level: "debug".into(), ..Default::default() },
+        created_from: None,
         status: v1::SandboxStatus { agent_pod: "pod".into(), ..Default::default() },
         phase: v1::SandboxPhase::Provisioning,
         current_policy_version: 0,

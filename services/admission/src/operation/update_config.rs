@@ -79,7 +79,7 @@ impl Operation for UpdateConfigRequest {
         }
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         Some(replay::encoded(replay::config_scalars(receipt, loaded)?))
     }
 }

@@ -213,6 +213,7 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str, labels: &[(&str, &
         created_at: now(),
         deletion_at: None,
         spec: v1::SandboxSpec::default(),
+        created_from: None,
         status: v1::SandboxStatus::default(),
         phase: v1::SandboxPhase::Provisioning,
         current_policy_version: 0,
