@@ -7,14 +7,7 @@ import pytest
 from openshell import GatewayError
 from openshell._proto import openshell_pb2
 
-REPLAYED = ("openshell-replayed", "true")
-
-
-def call(method, request):
-    """The response, and whether it was marked as a replay."""
-    response, call = method.with_call(request)
-    return response, REPLAYED in [(entry.key, entry.value) for entry in call.initial_metadata()]
-
+from replay import call
 
 def create_sandbox(scope, name, request_id, **more):
     return openshell_pb2.CreateSandboxRequest(

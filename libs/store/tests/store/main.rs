@@ -11,5 +11,6 @@ mod marks;
 mod migrations;
 mod reads;
 mod retention;
+mod templates_and_services;
 mod tls;
 mod world;

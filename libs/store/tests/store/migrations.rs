@@ -52,6 +52,8 @@ async fn roles_reach_no_further_than_their_grants() {
                  values ('x', gen_random_uuid(), gen_random_uuid(), true)",
                 "update roadstead.sandbox set name = 'x'",
                 "delete from roadstead.workspace",
+                "select * from roadstead.workload_template",
+                "select * from roadstead.service_endpoint",
                 "select * from roadstead.command",
                 "select * from roadstead.claim",
                 "select * from roadstead.process",
@@ -63,6 +65,8 @@ async fn roles_reach_no_further_than_their_grants() {
             &[
                 "update roadstead.sandbox set name = 'x'",
                 "delete from roadstead.member",
+                "delete from roadstead.workload_template",
+                "update roadstead.service_endpoint set target_port = 1",
                 "select credential_values from roadstead.provider",
                 "select * from roadstead.provider",
                 "select * from roadstead.command",

@@ -245,6 +245,34 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str) -> row::Sandbox {
     }
 }
 
+pub(crate) fn template(workspace: &row::Workspace, name: &str) -> row::WorkloadTemplate {
+    row::WorkloadTemplate {
+        id: Uuid::new_v4(),
+        workspace_id: workspace.id,
+        workspace_name: workspace.name.clone(),
+        name: name.into(),
+        labels: pairs(&[("tier", "gold")]),
+        annotations: pairs(&[("note", "x\0y")]),
+        resource_version: 1,
+        created_at: now(),
+        spec: v1::SandboxWorkloadTemplateSpec { workload: Some(Default::default()), ..Default::default() },
+    }
+}
+
+pub(crate) fn service(sandbox: &row::Sandbox, name: &str) -> row::ServiceEndpoint {
+    row::ServiceEndpoint {
+        id: Uuid::new_v4(),
+        sandbox_id: sandbox.id,
+        workspace_name: sandbox.workspace_name.clone(),
+        sandbox_name: sandbox.name.clone(),
+        service: name.into(),
+        target_port: u16::MAX,
+        authorization_mode: v1::ServiceAuthorizationMode::Strip,
+        resource_version: 1,
+        created_at: now(),
+    }
+}
+
 /// The sandbox at its next version, with something changed.
 pub(crate) fn next(row: &row::Sandbox, change: impl FnOnce(&mut row::Sandbox)) -> row::Sandbox {
     let mut next = row::Sandbox { resource_version: row.resource_version + 1, ..row.clone() };
