@@ -10,4 +10,5 @@ mod queues;
 mod quota;
 mod sessions;
 mod sweeps;
+mod templates_and_services;
 mod world;

@@ -87,6 +87,7 @@ impl World {
             format!("--nats-url={}", broker.url()),
             format!("--database-url={}", login.url()),
             "--admin-listen=127.0.0.1:0".to_owned(),
+            "--service-domain=apps.example.com".to_owned(),
         ]);
         let role = tokio::spawn(roadstead_watch::run(config.config, shutdown.clone()));
         let edge = connect(&broker, &keyring, Role::Edge).await;
