@@ -9,7 +9,7 @@ use roadstead_store::read::{After, Page, Reader};
 use roadstead_store::row;
 
 use crate::locks::until_it_waits;
-use crate::world::{World, by_name, command, effect, in_workspace, now, pairs, sandbox, service, template};
+use crate::world::{World, by_name, command, effect, in_workspace, next, now, pairs, sandbox, service, template};
 
 const STRANGER: Reader<'static> = Reader { subject: Some("eve") };
 
@@ -51,6 +51,8 @@ async fn a_template_and_a_service_are_read_as_they_were_written_and_leave_no_mar
     let s = row::Sandbox { created_from: Some(provenance), ..sandbox(&w, "s") };
     world.write(vec![Write::InsertSandbox(s.clone())]).await;
     assert_eq!(watch.sandbox("w", "s", Reader::ADMIN).await.unwrap().found.as_ref(), Some(&s));
+    let s = next(&s, |row| row.generation = 2);
+    world.write(vec![Write::UpdateSandbox(s.clone())]).await;
     assert_eq!(world.load(s.id).await.as_ref(), Some(&s));
 
     let web = service(&s, "web");
