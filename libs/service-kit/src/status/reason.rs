@@ -93,6 +93,10 @@ mod tests {
             let found = explained.iter().filter(|row| **row == (reason.name(), code(reason))).count();
             assert_eq!(found, 1, "{} with its code stands once in docs/errors.md", reason.name());
         }
-        assert_eq!(explained.len(), Reason::ALL.len(), "docs/errors.md explains a reason that is not told: {explained:?}");
+        assert_eq!(
+            explained.len(),
+            Reason::ALL.len(),
+            "docs/errors.md explains a reason that is not told: {explained:?}"
+        );
     }
 }

@@ -135,12 +135,15 @@ mod tests {
             format!("| `{}` | {scope} | {shown} |", row.method.name())
         };
         let page = include_str!("../../../../docs/replay.md");
-        let told: Vec<_> = page.lines().filter(|line| Method::ALL.iter().any(|method| is_about(line, *method))).collect();
+        let told: Vec<_> =
+            page.lines().filter(|line| Method::ALL.iter().any(|method| is_about(line, *method))).collect();
         let declared: Vec<_> = ROWS.iter().map(line).collect();
         assert_eq!(told, declared, "the table of docs/replay.md");
     }
 
     fn is_about(line: &str, method: Method) -> bool {
-        line.strip_prefix("| `").and_then(|line| line.strip_prefix(method.name())).is_some_and(|rest| rest.starts_with('`'))
+        line.strip_prefix("| `")
+            .and_then(|line| line.strip_prefix(method.name()))
+            .is_some_and(|rest| rest.starts_with('`'))
     }
 }

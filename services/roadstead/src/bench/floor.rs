@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use prost::Message as _;
-use roadstead_admission::attempt::{Core, Next, Opened};
+use roadstead_admission::attempt::{Attempt, Core, Next, Opened};
 use roadstead_admission::caller::Caller;
 use roadstead_admission::context::{RandomIds, Rules};
 use roadstead_admission::ledger::Fingerprints;
@@ -23,9 +23,9 @@ use roadstead_store::{Database, DatabaseSettings};
 use uuid::Uuid;
 
 use super::measure::AsyncCall;
-use super::path;
+use super::path::{self, Load};
+use super::stage::Stage;
 use crate::all::run_file::RunFile;
-use crate::demo::target::Target;
 use crate::operate::keys::Layout;
 
 /// As many connections as an admission has by default, twice: the path has two of them.
@@ -40,8 +40,8 @@ pub(crate) struct Floor {
 }
 
 impl Floor {
-    pub(crate) async fn open(target: &Target) -> anyhow::Result<Self> {
-        let data = target.folder();
+    pub(crate) async fn open(stage: &Stage) -> anyhow::Result<Self> {
+        let data = stage.target.folder();
         let run = RunFile::load(data)?;
         let keys = RoleKeys::load(&Layout::new(&data.join("keys")).role_file(Role::Admission), Role::Admission)?;
         let bus = Bus::connect(ConnectSettings {
@@ -75,8 +75,13 @@ impl Floor {
         RoundTrip(self.bus.clone())
     }
 
-    pub(crate) fn mutate(&self, at: usize) -> Flights {
-        Flights { database: self.database.clone(), core: Arc::clone(&self.core), at, on: false }
+    pub(crate) fn mutate(&self, load: Load, at: usize) -> Flights {
+        Flights { database: self.database.clone(), core: Arc::clone(&self.core), load, at, on: false }
+    }
+
+    /// How many marks are committed and not published.
+    pub(crate) async fn waiting_marks(&self) -> anyhow::Result<u64> {
+        Ok(self.database.waiting_marks().await?)
     }
 }
 
@@ -93,18 +98,30 @@ impl AsyncCall for RoundTrip {
 pub(crate) struct Flights {
     database: Database,
     core: Arc<Core>,
+    load: Load,
     at: usize,
     on: bool,
+}
+
+impl Flights {
+    async fn fly(&self, attempt: &Attempt<'_>) -> anyhow::Result<()> {
+        let in_flight = self.database.first_flight(&attempt.command, &attempt.locks).await?;
+        let Next::Conclude(conclusion) = attempt.decide(in_flight.loaded(), false) else {
+            bail!("the floor's mutation was not executed");
+        };
+        let committed = in_flight.conclude(conclusion).await?;
+        // The relay's part of the same mutation.
+        let marks = committed.outbox.iter().map(|mark| mark.id).collect();
+        Ok(self.database.delete_marks(marks).await?)
+    }
 }
 
 impl AsyncCall for Flights {
     async fn call(&mut self) -> anyhow::Result<()> {
         self.on = !self.on;
-        let mut request = path::toggle(self.at, String::new());
-        request.setting_value = path::value(self.on);
         let caller = User {
             provider: "local_dev".to_owned(),
-            subject: format!("bench-{}", self.at),
+            subject: self.load.subject(self.at),
             platform_admin: true,
             ..User::default()
         };
@@ -112,21 +129,11 @@ impl AsyncCall for Flights {
             id: Uuid::now_v7(),
             name: Name::Method(Method::UpdateConfig),
             caller: Caller::User(caller),
-            request: request.encode_to_vec().into(),
+            request: path::toggle(self.load, self.at, self.on).encode_to_vec().into(),
             deadline: SystemTime::now() + DEADLINE,
             traceparent: String::new(),
             refused: None,
         });
-        let in_flight = self.database.first_flight(&attempt.command, &attempt.locks).await?;
-        match attempt.decide(in_flight.loaded(), false) {
-            Next::Conclude(conclusion) => {
-                let committed = in_flight.conclude(conclusion).await?;
-                let marks = committed.outbox.iter().map(|mark| mark.id).collect();
-                // The relay's part of the same mutation.
-                self.database.delete_marks(marks).await?;
-                Ok(())
-            }
-            other => bail!("the floor's mutation was not executed: {other:?}"),
-        }
+        self.fly(&attempt).await
     }
 }
