@@ -7,7 +7,7 @@ mod keys;
 mod log;
 mod network;
 
-pub use admin::AdminSettings;
+pub use admin::{AdminSettings, admin_port};
 pub use broker::BrokerSettings;
 pub use database::DatabaseSettings;
 pub use keys::KeysSettings;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use self::figure::Figure;
+use self::figure::Report;
 use self::measure::Measure;
 use self::stage::Stage;
 use crate::client::output::line;
@@ -59,7 +59,7 @@ enum Part {
 impl Part {
     const ALL: [Self; 3] = [Self::Admission, Self::Watch, Self::Push];
 
-    async fn measure(self, stage: &Stage, measure: Measure) -> anyhow::Result<Vec<Figure>> {
+    async fn measure(self, stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
         match self {
             Self::Admission => admission::measure(stage, measure).await,
             Self::Watch => watch::measure(stage, measure).await,
@@ -74,15 +74,15 @@ impl Command {
         let parts = self.part.map_or(Part::ALL.to_vec(), |part| vec![part]);
         let stage = Stage::set().await?;
         let measured = async {
-            let mut figures = Vec::new();
+            let mut report = Report::default();
             for part in parts {
-                figures.extend(part.measure(&stage, measure).await?);
+                report.extend(part.measure(&stage, measure).await?);
             }
-            anyhow::Ok(figures)
+            anyhow::Ok(report)
         };
         let measured = measured.await;
         stage.clear().await?;
-        let figures = measured?;
-        line(&if self.json { figure::json(&figures)? } else { figure::text(&figures) })
+        let report = measured?;
+        line(&if self.json { report.json()? } else { report.text() })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::figure::{Figure, Goal};
+use super::figure::{Figure, Goal, Report};
 use super::floor::Floor;
 use super::measure::Measure;
 use super::path::{self, Load};
@@ -20,19 +20,20 @@ const MARKS_GONE_MS: f64 = 1000.0;
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(10);
 
-pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
     let floor = Floor::open(stage).await?;
     warm_up(stage, &floor).await?;
-    let mut figures = vec![measure.run("broker: one round trip", 1, |_| floor.round_trip()).await?];
-    for callers in CALLERS_AT_A_TIME {
-        for load in [Load::apart(false), Load::apart(true)] {
-            figures.extend(pair(stage, measure, &floor, load, callers).await?);
-        }
+    let mut report = Report::default();
+    report.figures.push(measure.run("broker: one round trip", 1, |_| floor.round_trip()).await?);
+    let apart = CALLERS_AT_A_TIME.into_iter().flat_map(|callers| [false, true].map(|id| (Load::apart(id), callers)));
+    let shared = [Load::busy(false), Load::busy(true), Load::hot(false), Load::hot(true)].map(|load| (load, CALLERS));
+    for (load, callers) in apart.chain(shared) {
+        let (figure, raw) = pair(stage, measure, &floor, load, callers).await?;
+        report.goals.extend(goal(load, &figure, &raw));
+        report.figures.extend([figure, raw]);
     }
-    for load in [Load::busy(false), Load::busy(true), Load::hot(false), Load::hot(true)] {
-        figures.extend(pair(stage, measure, &floor, load, CALLERS).await?);
-    }
-    Ok(figures)
+    report.goals.extend(goals_of_all(&report.figures));
+    Ok(report)
 }
 
 /// Opens every connection and prepares every statement, so that no measurement pays for that.
@@ -52,27 +53,36 @@ async fn pair(
     floor: &Floor,
     load: Load,
     callers: usize,
-) -> anyhow::Result<[Figure; 2]> {
+) -> anyhow::Result<(Figure, Figure)> {
     let raw = measure.run(load.floor(), callers, |at| floor.mutate(load, at)).await?;
-    let figure = measure.run(load.what(), callers, |at| path::mutate(stage, load, at)).await?;
-    let gone = marks_gone(floor).await?;
-    let refused: u64 = figure.errors.values().sum();
+    let mut figure = measure.run(load.what(), callers, |at| path::mutate(stage, load, at)).await?.beside(&raw);
+    figure.marks_gone_ms = Some(marks_gone(floor).await?);
+    Ok((figure, raw))
+}
+
+/// What a load is to reach beside its floor. Callers who share something have no goal but to be answered.
+fn goal(load: Load, figure: &Figure, raw: &Figure) -> Option<Goal> {
+    let of = format!("{}, callers: {}", figure.what, figure.callers);
+    match figure.callers {
+        _ if !load.is_apart() => None,
+        1 => Some(Goal::at_most(ADDED_MS, "ms over the floor at p50", of, figure.p50_ms - raw.p50_ms)),
+        CALLERS => {
+            let part = figure.of_floor.unwrap_or(f64::NAN);
+            Some(Goal::at_least(THROUGHPUT, "of the floor's throughput", of, part))
+        }
+        _ => None,
+    }
+}
+
+fn goals_of_all(figures: &[Figure]) -> [Goal; 2] {
+    let refused: u64 = figures.iter().map(Figure::refused).sum();
+    let gone = figures.iter().filter_map(|figure| figure.marks_gone_ms).fold(0.0, f64::max);
     #[allow(clippy::cast_precision_loss, reason = "a handful of digits is shown")]
-    let mut figure = figure.beside(&raw).with(Goal::at_most(0.0, "refused calls", refused as f64)).with(Goal::at_most(
-        MARKS_GONE_MS,
-        "ms until all marks are published",
-        gone,
-    ));
-    figure.marks_gone_ms = Some(gone);
-    if load.is_apart() && callers == CALLERS {
-        let part = figure.of_floor.unwrap_or(f64::NAN);
-        figure = figure.with(Goal::at_least(THROUGHPUT, "of the floor's throughput", part));
-    }
-    if load.is_apart() && callers == 1 {
-        let added = figure.p50_ms - raw.p50_ms;
-        figure = figure.with(Goal::at_most(ADDED_MS, "ms over the floor at p50", added));
-    }
-    Ok([figure, raw])
+    let refused = refused as f64;
+    [
+        Goal::at_most(0.0, "calls refused", "all mutations", refused),
+        Goal::at_most(MARKS_GONE_MS, "ms until all marks are published", "all mutations", gone),
+    ]
 }
 
 /// Milliseconds until no mark waits any more.

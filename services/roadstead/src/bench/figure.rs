@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::json;
 
 use super::measure::Ran;
 use crate::client::output::table;
@@ -25,24 +24,31 @@ pub(crate) struct Figure {
     pub(crate) marks_gone_ms: Option<f64>,
     /// Answers that were not OK, by code.
     pub(crate) errors: BTreeMap<String, u64>,
-    pub(crate) goals: Vec<Goal>,
 }
 
-/// Something that a figure is to reach.
+/// Something that is to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
     pub(crate) goal: String,
+    pub(crate) of: String,
     pub(crate) measured: f64,
     pub(crate) reached: bool,
 }
 
+/// All that was measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Report {
+    pub(crate) figures: Vec<Figure>,
+    pub(crate) goals: Vec<Goal>,
+}
+
 impl Goal {
-    pub(crate) fn at_least(least: f64, of: &str, measured: f64) -> Self {
-        Self { goal: format!("{of} at least {least}"), measured, reached: measured >= least }
+    pub(crate) fn at_least(least: f64, unit: &str, of: impl Into<String>, measured: f64) -> Self {
+        Self { goal: format!("at least {least} {unit}"), of: of.into(), measured, reached: measured >= least }
     }
 
-    pub(crate) fn at_most(most: f64, of: &str, measured: f64) -> Self {
-        Self { goal: format!("{of} at most {most}"), measured, reached: measured <= most }
+    pub(crate) fn at_most(most: f64, unit: &str, of: impl Into<String>, measured: f64) -> Self {
+        Self { goal: format!("at most {most} {unit}"), of: of.into(), measured, reached: measured <= most }
     }
 }
 
@@ -53,17 +59,7 @@ impl Figure {
         #[allow(clippy::cast_precision_loss, reason = "a handful of digits is shown")]
         let per_second = took.len() as f64 / time.as_secs_f64();
         let (p50_ms, p99_ms) = (percentile(&took, 50), percentile(&took, 99));
-        Self {
-            what,
-            callers,
-            per_second,
-            p50_ms,
-            p99_ms,
-            of_floor: None,
-            marks_gone_ms: None,
-            errors,
-            goals: Vec::new(),
-        }
+        Self { what, callers, per_second, p50_ms, p99_ms, of_floor: None, marks_gone_ms: None, errors }
     }
 
     pub(crate) fn beside(mut self, floor: &Self) -> Self {
@@ -71,9 +67,9 @@ impl Figure {
         self
     }
 
-    pub(crate) fn with(mut self, goal: Goal) -> Self {
-        self.goals.push(goal);
-        self
+    /// Answers that were not OK.
+    pub(crate) fn refused(&self) -> u64 {
+        self.errors.values().sum()
     }
 
     fn row(&self) -> Vec<String> {
@@ -91,25 +87,37 @@ impl Figure {
     }
 }
 
-/// Two tables: the figures, and the goals.
-pub(crate) fn text(figures: &[Figure]) -> String {
-    let head = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
-    let mut rows =
-        vec![head(&["WHAT", "CALLERS", "PER SECOND", "P50 MS", "P99 MS", "OF THE FLOOR", "MARKS GONE MS", "ERRORS"])];
-    rows.extend(figures.iter().map(Figure::row));
-    let mut goals = vec![head(&["GOAL", "MEASURED", "REACHED", "OF"])];
-    for figure in figures {
-        goals.extend(figure.goals.iter().map(|Goal { goal, measured, reached }| {
-            let of = format!("{}, callers: {}", figure.what, figure.callers);
-            vec![goal.clone(), format!("{measured:.2}"), if *reached { "yes" } else { "NO" }.to_owned(), of]
+impl Report {
+    /// Two tables: the figures, and the goals.
+    pub(crate) fn text(&self) -> String {
+        let head = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
+        let mut figures = vec![head(&[
+            "WHAT",
+            "CALLERS",
+            "PER SECOND",
+            "P50 MS",
+            "P99 MS",
+            "OF THE FLOOR",
+            "MARKS GONE MS",
+            "ERRORS",
+        ])];
+        figures.extend(self.figures.iter().map(Figure::row));
+        let mut goals = vec![head(&["GOAL", "MEASURED", "REACHED", "OF"])];
+        goals.extend(self.goals.iter().map(|Goal { goal, of, measured, reached }| {
+            vec![goal.clone(), format!("{measured:.2}"), if *reached { "yes" } else { "NO" }.to_owned(), of.clone()]
         }));
+        format!("{}\n{}", table(&figures), table(&goals))
     }
-    format!("{}\n{}", table(&rows), table(&goals))
-}
 
-/// The same as one JSON object.
-pub(crate) fn json(figures: &[Figure]) -> anyhow::Result<String> {
-    Ok(serde_json::to_string(&json!({ "figures": figures }))?)
+    /// The same as one JSON object.
+    pub(crate) fn json(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string(self)?)
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.figures.extend(other.figures);
+        self.goals.extend(other.goals);
+    }
 }
 
 /// The duration that `percent` of all do not exceed, in milliseconds. `sorted` is in order.
@@ -137,8 +145,8 @@ mod tests {
         let floor = Figure::of("floor", 1, ran(BTreeMap::new()));
         let figure = Figure::of("mutation", 1, ran([("Aborted".to_owned(), 2)].into())).beside(&floor);
         assert_eq!(figure.of_floor, Some(1.0));
-        let figure = figure.with(Goal::at_least(0.4, "of the floor", 1.0)).with(Goal::at_most(2.0, "ms", f64::NAN));
-        let shown = text(&[figure]);
+        let goals = vec![Goal::at_least(0.4, "of it", "all", 1.0), Goal::at_most(2.0, "ms", "one", f64::NAN)];
+        let shown = Report { figures: vec![figure], goals }.text();
         assert!(shown.contains("Aborted 2") && shown.contains("yes") && shown.contains("NO"), "{shown}");
     }
 }
