@@ -172,5 +172,6 @@ pub(crate) fn write_private(file: &Path, content: &[u8]) -> anyhow::Result<()> {
 }
 
 fn write(file: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
-    whole_file::write(file, content, mode, Existing::Replace).with_context(|| format!("cannot write {}", file.display()))
+    whole_file::write(file, content, mode, Existing::Replace)
+        .with_context(|| format!("cannot write {}", file.display()))
 }
