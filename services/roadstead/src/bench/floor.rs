@@ -19,7 +19,8 @@ use roadstead_proto::method::Method;
 use roadstead_proto::role::Role;
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_store::migrate::user;
-use roadstead_store::{Database, DatabaseSettings};
+use roadstead_store::{Committed, Database, DatabaseSettings, FlightError};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::measure::AsyncCall;
@@ -31,12 +32,16 @@ use crate::operate::keys::Layout;
 /// As many connections as an admission has by default, twice: the path has two of them.
 const CONNECTIONS: usize = 32;
 const DEADLINE: Duration = Duration::from_secs(60);
+/// As often as admission tries within one delivery.
+const TRIES: u32 = 4;
 
 /// Broker and database, reached as admission reaches them.
 pub(crate) struct Floor {
     bus: Bus,
     database: Database,
     core: Arc<Core>,
+    /// Callers wait here for a connection: the pool's own patience is for a deployment, not for a load.
+    connections: Arc<Semaphore>,
 }
 
 impl Floor {
@@ -68,7 +73,7 @@ impl Floor {
             vault: Box::new(CredentialVault::new(keys.credentials()?)),
             ids: Box::new(RandomIds),
         };
-        Ok(Self { bus, database, core: Arc::new(core) })
+        Ok(Self { bus, database, core: Arc::new(core), connections: Arc::new(Semaphore::new(CONNECTIONS)) })
     }
 
     pub(crate) fn round_trip(&self) -> RoundTrip {
@@ -76,7 +81,8 @@ impl Floor {
     }
 
     pub(crate) fn mutate(&self, load: Load, at: usize) -> Flights {
-        Flights { database: self.database.clone(), core: Arc::clone(&self.core), load, at, on: false }
+        let (core, connections) = (Arc::clone(&self.core), Arc::clone(&self.connections));
+        Flights { database: self.database.clone(), core, connections, load, at, on: false }
     }
 
     /// How many marks are committed and not published.
@@ -98,22 +104,39 @@ impl AsyncCall for RoundTrip {
 pub(crate) struct Flights {
     database: Database,
     core: Arc<Core>,
+    connections: Arc<Semaphore>,
     load: Load,
     at: usize,
     on: bool,
 }
 
 impl Flights {
-    async fn fly(&self, attempt: &Attempt<'_>) -> anyhow::Result<()> {
-        let in_flight = self.database.first_flight(&attempt.command, &attempt.locks).await?;
-        let Next::Conclude(conclusion) = attempt.decide(in_flight.loaded(), false) else {
-            bail!("the floor's mutation was not executed");
+    async fn mutate(&self, attempt: &Attempt<'_>) -> anyhow::Result<()> {
+        let _connection = self.connections.acquire().await?;
+        let mut tried = 1;
+        let committed = loop {
+            match self.fly(attempt).await {
+                Err(error) if tried < TRIES && is_tried_again(&error) => tried += 1,
+                flown => break flown?,
+            }
         };
-        let committed = in_flight.conclude(conclusion).await?;
         // The relay's part of the same mutation.
         let marks = committed.outbox.iter().map(|mark| mark.id).collect();
         Ok(self.database.delete_marks(marks).await?)
     }
+
+    async fn fly(&self, attempt: &Attempt<'_>) -> anyhow::Result<Committed> {
+        let in_flight = self.database.first_flight(&attempt.command, &attempt.locks).await?;
+        match attempt.decide(in_flight.loaded(), false) {
+            Next::Conclude(conclusion) => Ok(in_flight.conclude(conclusion).await?),
+            other => bail!("the floor's mutation was not executed: {other:?}"),
+        }
+    }
+}
+
+/// Whether admission would try again, too.
+fn is_tried_again(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(FlightError::Retry(_) | FlightError::Guard(_)))
 }
 
 impl AsyncCall for Flights {
@@ -134,6 +157,6 @@ impl AsyncCall for Flights {
             traceparent: String::new(),
             refused: None,
         });
-        self.fly(&attempt).await
+        self.mutate(&attempt).await
     }
 }
