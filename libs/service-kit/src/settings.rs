@@ -8,7 +8,7 @@ mod log;
 mod network;
 mod services;
 
-pub use admin::AdminSettings;
+pub use admin::{AdminSettings, admin_port};
 pub use broker::BrokerSettings;
 pub use database::DatabaseSettings;
 pub use keys::KeysSettings;
