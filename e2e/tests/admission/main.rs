@@ -1,0 +1,10 @@
+//! Admission under fire: at most once whatever is sent twice, by whom, when and through which process, and honest about
+//! what it does not know.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod callers;
+mod namesakes;
+mod overlap;
+mod scope;
+mod world;
