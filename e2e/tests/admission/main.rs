@@ -6,5 +6,6 @@
 mod callers;
 mod namesakes;
 mod overlap;
+mod replays;
 mod scope;
 mod world;

@@ -30,14 +30,14 @@ pub(crate) const A_DAY: &str = "interval '25 hours'";
 
 /// Counts the marks of each object from then on: one for each transaction that changed it.
 const JOURNAL: &str = "
-    create schema journal;
-    create table journal.mark (kind text, object_id uuid);
-    create function journal.record() returns trigger language plpgsql security definer as $$
+    create schema marks;
+    create table marks.mark (kind text, object_id uuid);
+    create function marks.record() returns trigger language plpgsql security definer as $$
     begin
-        insert into journal.mark values (new.kind, new.object_id);
+        insert into marks.mark values (new.kind, new.object_id);
         return null;
     end $$;
-    create trigger journal after insert on roadstead.outbox for each row execute function journal.record()";
+    create trigger note_mark after insert on roadstead.outbox for each row execute function marks.record()";
 
 /// A user whom the edges know by a token. All of them administrate the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,17 +128,9 @@ impl World {
         self.api(1).delete_workspace(request).await.unwrap();
     }
 
-    /// A provider with one credential.
+    /// A provider in the workspace.
     pub(crate) async fn create_provider(&self, name: &str) {
-        let provider = Provider {
-            metadata: Some(ObjectMeta { name: name.to_owned(), ..Default::default() }),
-            r#type: "generic".to_owned(),
-            credentials: BTreeMap::from([("TOKEN".to_owned(), request_id())]),
-            ..Default::default()
-        };
-        let workspace_scope = scope(&self.workspace);
-        let request = CreateProviderRequest { workspace_scope, provider: Some(provider), request_id: request_id() };
-        self.api(1).create_provider(request).await.unwrap();
+        create_provider(self.api(1), &self.workspace, name).await;
     }
 
     /// A creation in the workspace.
@@ -180,7 +172,7 @@ impl World {
 
     /// How many transactions have changed an object.
     pub(crate) async fn marks(&self, object_id: &str) -> u64 {
-        let rows = self.sql(&format!("select count(*) from journal.mark where object_id = '{object_id}'")).await;
+        let rows = self.sql(&format!("select count(*) from marks.mark where object_id = '{object_id}'")).await;
         rows[0][0].parse().unwrap()
     }
 
@@ -204,9 +196,10 @@ impl World {
         .await;
     }
 
-    /// A metric of both processes of a role together.
-    pub(crate) async fn metric(&self, role: Role, series: &str) -> f64 {
-        self.stack.node(role, 1).metric(series).await + self.stack.node(role, 2).metric(series).await
+    /// A metric of both processes of a role together; `labels` beside the role, each with a comma before it.
+    pub(crate) async fn metric(&self, role: Role, name: &str, labels: &str) -> f64 {
+        let series = format!("roadstead_{name}{{role=\"{}\"{labels}}}", role.name());
+        self.stack.node(role, 1).metric(&series).await + self.stack.node(role, 2).metric(&series).await
     }
 }
 
@@ -226,6 +219,19 @@ pub(crate) fn answer<T>(answer: Result<Response<T>, Status>) -> Answer<T> {
         let replayed = is_replay(answer.metadata());
         (answer.into_inner(), replayed)
     })
+}
+
+/// Creates a provider with one credential.
+pub(crate) async fn create_provider(mut api: Client, workspace: &str, name: &str) {
+    let provider = Provider {
+        metadata: Some(ObjectMeta { name: name.to_owned(), ..Default::default() }),
+        r#type: "generic".to_owned(),
+        credentials: BTreeMap::from([("TOKEN".to_owned(), request_id())]),
+        ..Default::default()
+    };
+    let workspace_scope = scope(workspace);
+    let request = CreateProviderRequest { workspace_scope, provider: Some(provider), request_id: request_id() };
+    api.create_provider(request).await.unwrap();
 }
 
 /// Creates a sandbox; its id.
