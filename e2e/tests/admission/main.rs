@@ -6,6 +6,9 @@
 mod callers;
 mod namesakes;
 mod overlap;
+mod quota;
 mod replays;
 mod scope;
+mod share;
+mod unresolved;
 mod world;

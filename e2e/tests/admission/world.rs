@@ -14,7 +14,7 @@ use roadstead_proto::api::{
     },
 };
 use roadstead_testkit::{
-    Stack, generate,
+    Stack, eventually, generate,
     sql::{Rows, Session},
     stack::{Plan, Role},
 };
@@ -188,12 +188,48 @@ impl World {
         effect::assert_sound(&mut *self.side.lock().await, &self.workspace, mutations).await;
     }
 
-    /// Every success is a day older.
+    /// Everything in the ledger is a day older.
     pub(crate) async fn a_day_later(&self) {
         self.sql(&format!(
-            "update roadstead.claim set created_at = created_at - {A_DAY}, completed_at = completed_at - {A_DAY}"
+            "begin;
+            update roadstead.claim set created_at = created_at - {A_DAY}, completed_at = completed_at - {A_DAY};
+            update roadstead.effect set since = since - {A_DAY};
+            update roadstead.command set created_at = created_at - {A_DAY}, settled_at = settled_at - {A_DAY},
+                deadline = deadline - {A_DAY};
+            commit"
         ))
         .await;
+    }
+
+    /// Turns successes with these request ids into what stands in the ledger when an admission died while their effect
+    /// was outside Postgres: begun, claimed, counted, and without an outcome.
+    pub(crate) async fn unresolve(&self, request_ids: &[String]) {
+        let ids = request_ids.join("', '");
+        let turned = self
+            .sql(&format!(
+                "with begun as (
+                    update roadstead.claim set completed_at = null, receipt = '' where request_id in ('{ids}')
+                    returning command_id, method
+                ), open as (
+                    update roadstead.command set outcome = 0, body = '', settled_at = null
+                    where id in (select command_id from begun)
+                )
+                insert into roadstead.effect (command_id, method, claimed)
+                select command_id, method, true from begun returning 1"
+            ))
+            .await;
+        assert_eq!(turned.len(), request_ids.len());
+    }
+
+    /// Waits until both admissions count so many claims without an outcome.
+    pub(crate) async fn until_unresolved(&self, count: usize) {
+        for number in [1, 2] {
+            eventually(SOON, &format!("admission {number} counts {count} claims without an outcome"), async || {
+                let series = "roadstead_claims_unresolved{role=\"admission\"}";
+                self.stack.node(Role::Admission, number).metric(series).await == count as f64
+            })
+            .await;
+        }
     }
 
     /// A metric of both processes of a role together; `labels` beside the role, each with a comma before it.
