@@ -235,6 +235,7 @@ fn parts(
             Fingerprints::default()
         }
     };
+    metrics.has_keys(fingerprints.key_ids());
     let (most, window) = REFRESHES;
     Ok(Arc::new(Parts {
         core: Core {
