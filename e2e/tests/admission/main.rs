@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod callers;
+mod ending;
 mod keys;
 mod namesakes;
 mod overlap;
+mod overload;
 mod quota;
 mod replays;
 mod scope;
