@@ -1,10 +1,7 @@
 //! A workspace that is being deleted: what is in it keeps it there, nothing new comes into it, and when it is gone
 //! nothing of it is left.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use roadstead_e2e::{
     api::{request_id, scope},
@@ -12,16 +9,16 @@ use roadstead_e2e::{
     policy,
 };
 use roadstead_proto::api::v1::{
-    CreateSandboxRequest, CreateWorkspaceRequest, DeleteProviderRequest, DeleteSandboxRequest, DeleteWorkspaceRequest,
-    DeletionOutcome, UpdateConfigRequest,
+    CreateSandboxRequest, DeleteProviderRequest, DeleteSandboxRequest, DeleteWorkspaceRequest, DeletionOutcome,
+    UpdateConfigRequest,
 };
 use roadstead_testkit::{generate, soak, stack::Plan};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
-use crate::world::{Answer, World, answer, create, create_provider};
+use crate::world::{Answer, SOON, World, answer, create, create_provider};
 
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 4;
 const CREATORS: usize = 8;
 
 async fn delete(world: &World, edge: usize, workspace: &str) -> Result<DeletionOutcome, Status> {
@@ -111,20 +108,18 @@ async fn a_workspace_with_something_in_it_stays_terminating_takes_nothing_new_an
     assert_eq!(delete(&world, 2, &workspace).await.unwrap_err().code(), Code::NotFound);
 }
 
-/// Creates one sandbox after the other until the workspace takes no more; what was told of each.
-async fn create_until_refused(
-    world: Arc<World>,
-    workspace: String,
-    number: usize,
-    over: Arc<AtomicBool>,
-) -> Vec<(String, Answer<String>)> {
+/// Creates one sandbox after the other until one is refused; what was told of each.
+async fn create_until_refused(world: Arc<World>, workspace: String, number: usize) -> Vec<(String, Answer<String>)> {
     let mut told = Vec::new();
-    while !over.load(Ordering::Relaxed) {
+    loop {
         let name = format!("m{number}-{}", told.len());
         let answer = create(world.api(1 + number % 2), creation(&world, &workspace, &name)).await;
+        let is_refused = answer.is_err();
         told.push((name, answer));
+        if is_refused {
+            return told;
+        }
     }
-    told
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -132,10 +127,7 @@ async fn creations_that_race_a_deletion_are_in_its_way_or_refused_and_none_is_lo
     let world = Arc::new(World::start(Plan::pairs(), &[]).await);
     for round in 0..soak::count(ROUNDS) {
         let workspace = generate::unique("race");
-        let request =
-            CreateWorkspaceRequest { name: workspace.clone(), request_id: request_id(), ..Default::default() };
-        world.api(1).create_workspace(request).await.unwrap();
-        let over = Arc::new(AtomicBool::new(false));
+        world.create_workspace(&workspace).await;
         let mut creators = JoinSet::new();
         // In every other round the deletion comes first and may well find it empty.
         let first = (round % 2 == 1).then(|| {
@@ -143,15 +135,14 @@ async fn creations_that_race_a_deletion_are_in_its_way_or_refused_and_none_is_lo
             tokio::spawn(async move { delete(&world, 2, &workspace).await })
         });
         for number in 0..CREATORS {
-            let (world, workspace, over) = (Arc::clone(&world), workspace.clone(), Arc::clone(&over));
-            creators.spawn(create_until_refused(world, workspace, number, over));
+            creators.spawn(create_until_refused(Arc::clone(&world), workspace.clone(), number));
         }
         let outcome = match first {
             Some(first) => first.await.unwrap(),
             None => delete(&world, 1, &workspace).await,
         };
-        over.store(true, Ordering::Relaxed);
-        let told: Vec<_> = creators.join_all().await.into_iter().flatten().collect();
+        let told = tokio::time::timeout(SOON, creators.join_all()).await.expect("the workspace takes no more");
+        let told: Vec<_> = told.into_iter().flatten().collect();
         for (name, told) in &told {
             let Err(status) = told else { continue };
             let is_refused = match status.code() {

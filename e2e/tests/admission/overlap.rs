@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 use crate::world::{Answer, SOON, World, create, together};
 
 const CLIENTS: usize = 64;
-const ROUNDS: u32 = 10;
+const ROUNDS: u32 = 4;
 /// How long all of them are held up in the rounds in which nobody can be first and done.
 const HELD: Duration = Duration::from_secs(3);
 

@@ -9,6 +9,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::envelope::Queue;
 
+/// Pause of a delivery that finds no place. A duplicate that only waits for another command loses no more time so than
+/// it may.
+pub(crate) const CROWDED: Duration = Duration::from_millis(500);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause is the first one doubled so often: 8 s.
 const DOUBLINGS: u64 = 5;
@@ -49,7 +52,7 @@ impl Again {
     }
 }
 
-/// How long a delivery that did not get on is put back: the longer, the more often it has come.
+/// Pause of a delivery that has waited for a locked row: the longer, the more often it has come.
 pub(crate) fn pause(deliveries: u64) -> Duration {
     FIRST_PAUSE * (1 << deliveries.saturating_sub(1).min(DOUBLINGS))
 }

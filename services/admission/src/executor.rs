@@ -14,7 +14,7 @@ use roadstead_store::row::OutboxRow;
 use roadstead_store::{Database, FlightError};
 use tracing::Instrument as _;
 
-use crate::again::{Again, pause};
+use crate::again::{self, Again, CROWDED};
 use crate::answer::{CodeOf, Minter, word};
 use crate::attempt::{self, Attempt, Core, Next};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
@@ -73,8 +73,7 @@ impl Executor {
         let label = Reason { reason: queue_word(queue) };
         parts.metrics.waiting.get_or_create(&label).set(i64::try_from(delivery.pending()).unwrap_or(i64::MAX));
         let Some(_place) = parts.again.place(queue, delivery.attempt()) else {
-            let pause = pause(delivery.attempt());
-            return self.put_back(delivery, "crowded", pause).await;
+            return self.put_back(delivery, "crowded", CROWDED).await;
         };
         let opened = parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
         let envelope = match opened {
@@ -187,7 +186,7 @@ impl Executor {
     async fn contended(&self, attempt: &Attempt<'_>, deliveries: u64) -> End {
         match self.0.database.now().await {
             Ok(now) if now > attempt.command.deadline => self.refuse(attempt, &Refusal::DeadlinePassed).await,
-            Ok(_) => End::PutBack("contended", pause(deliveries)),
+            Ok(_) => End::PutBack("contended", again::pause(deliveries)),
             Err(_) => End::PutBack("database_away", AWAY),
         }
     }
