@@ -5,6 +5,7 @@
 //! `executor` (queues), `relay` (marks), `renew`, `sweep` and `admin`.
 
 mod admin;
+mod again;
 pub mod answer;
 pub mod attempt;
 pub mod authorize;
@@ -48,6 +49,7 @@ use uuid::Uuid;
 
 pub use config::Config;
 
+use again::Again;
 use answer::Minter;
 use attempt::Core;
 use context::RandomIds;
@@ -130,7 +132,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         rules: rules.clone(),
     };
     let lifetime = Duration::from_secs(token_lifetime_seconds);
-    let parts = parts(&keys, rules, lifetime, &bus, &commands, marks, metrics)?;
+    let parts =
+        parts(&keys, rules, lifetime, &bus, &commands, marks, metrics, Again::new(command_slots, report_slots))?;
     let executor = Executor(Arc::clone(&parts));
 
     let tasks = &service.tasks;
@@ -215,6 +218,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
 }
 
 /// Everything that commands are executed with.
+#[allow(clippy::too_many_arguments, reason = "its parts, from the one place that makes them")]
 fn parts(
     keys: &RoleKeys,
     rules: context::Rules,
@@ -223,6 +227,7 @@ fn parts(
     database: &Database,
     marks: Marks,
     metrics: Arc<Metrics>,
+    again: Again,
 ) -> anyhow::Result<Arc<Parts>> {
     // Without its key a protected method refuses request ids; all else goes on.
     let fingerprints = match keys.fingerprints() {
@@ -232,6 +237,7 @@ fn parts(
             Fingerprints::default()
         }
     };
+    metrics.has_keys(fingerprints.key_ids());
     let (most, window) = REFRESHES;
     Ok(Arc::new(Parts {
         core: Core {
@@ -250,5 +256,6 @@ fn parts(
         bus: bus.clone(),
         marks,
         metrics,
+        again,
     }))
 }

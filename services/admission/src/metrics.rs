@@ -23,6 +23,14 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// A key that claims of protected methods are kept under.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Key {
+    pub key: String,
+    /// keeps, verifies.
+    pub does: &'static str,
+}
+
 /// Admission's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -39,6 +47,8 @@ pub struct Metrics {
     pub seconds: Histogram,
     /// Commands that waited in the queue when the last one came.
     pub waiting: Family<Reason, Gauge>,
+    /// One for each key of fingerprints. Replicas that do not show the same cannot verify each other's claims.
+    pub fingerprint_keys: Family<Key, Gauge>,
     /// Claims without an outcome. They stay until an operator settles them.
     pub claims_unresolved: Gauge,
     /// Deliveries set aside that are still kept.
@@ -69,6 +79,7 @@ impl Metrics {
             set_aside: Family::default(),
             seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
             waiting: Family::default(),
+            fingerprint_keys: Family::default(),
             claims_unresolved: Gauge::default(),
             set_aside_kept: Gauge::default(),
             marks: Counter::default(),
@@ -86,6 +97,11 @@ impl Metrics {
         registry.register("set_aside", "Deliveries set aside, by reason", metrics.set_aside.clone());
         registry.register("command_seconds", "Time from delivery to answer", metrics.seconds.clone());
         registry.register("queue_waiting", "Commands waiting, by queue", metrics.waiting.clone());
+        registry.register(
+            "fingerprint_keys",
+            "Keys that records of request ids are kept under and verified with; all replicas need the same",
+            metrics.fingerprint_keys.clone(),
+        );
         registry.register("claims_unresolved", "Claims without an outcome", metrics.claims_unresolved.clone());
         registry.register("set_aside_kept", "Deliveries set aside and kept", metrics.set_aside_kept.clone());
         registry.register("marks_published", "Marks published", metrics.marks.clone());
@@ -99,5 +115,13 @@ impl Metrics {
         );
         registry.register("removed", "Rows removed by retention, by table", metrics.removed.clone());
         metrics
+    }
+
+    /// Tells which keys this process has, that of new claims first.
+    pub fn has_keys<'a>(&self, ids: impl Iterator<Item = &'a str>) {
+        for (at, id) in ids.enumerate() {
+            let does = if at == 0 { "keeps" } else { "verifies" };
+            self.fingerprint_keys.get_or_create(&Key { key: id.to_owned(), does }).set(1);
+        }
     }
 }

@@ -15,7 +15,7 @@ pub enum Reason {
     RequestIdPayloadMismatch,
     /// The request id was admitted before, and no success is known.
     RequestOutcomeUncertain,
-    /// The request id has succeeded before, and its answer cannot be shown again.
+    /// What the request id was used for cannot be shown again, or its record cannot be verified.
     RequestReplayUnavailable,
     /// The request id's command has run, and its output cannot be played again.
     RequestStreamUnavailable,
