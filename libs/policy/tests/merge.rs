@@ -14,7 +14,7 @@ use roadstead_proto::api::v1::{
 };
 
 fn binaries(paths: &[&str]) -> Vec<NetworkBinary> {
-    paths.iter().map(|path| NetworkBinary { path: (*path).to_owned(), ..Default::default() }).collect()
+    paths.iter().map(|path| NetworkBinary { path: (*path).to_owned() }).collect()
 }
 
 fn endpoint(host: &str) -> NetworkEndpoint {
@@ -151,7 +151,7 @@ fn a_binary_is_added_to_a_rule_by_naming_its_endpoints() {
     for paths in [&["/bin/y"][..], &[]] {
         refused(&before, add_rule(rule(vec![a.clone()], paths)), field, Reason::WidensEndpoints);
     }
-    let any = rule(vec![a.clone(), b.clone()], &[]);
+    let any = rule(vec![a.clone(), b], &[]);
     becomes(&before, add_rule(any.clone()), &policy(any.clone()));
     // A named binary does not narrow a rule that is open to any.
     becomes(&policy(any.clone()), add_rule(rule(vec![a.clone()], &["/bin/x"])), &policy(any));
@@ -217,7 +217,7 @@ fn a_target_means_one_endpoint_and_names_everybody_who_has_it() {
     let alone = NetworkEndpoint { port: 8443, ..read_only("b.example.com") };
     let v2 = NetworkEndpoint { path: "/v2/**".into(), ..read_only("a.example.com") };
     let raw = NetworkEndpoint { protocol: String::new(), port: 5432, ..endpoint("db.example.com") };
-    let before = policy(rule(vec![ports.clone(), alone, v2.clone(), raw], &["/bin/x", "/bin/y"]));
+    let before = policy(rule(vec![ports.clone(), alone, v2, raw], &["/bin/x", "/bin/y"]));
     let whole = target("a.example.com", &["/bin/y", "/bin/x"]);
     let whole = L7RuleTarget { ports: vec![443, 8443], path: Some(String::new()), ..whole };
     let deny = |target: &L7RuleTarget| add_deny(target.clone(), vec![denies("GET", "/secret")]);
@@ -307,7 +307,7 @@ fn each_operation_sees_what_the_ones_before_it_left_and_all_or_none_are_done() {
             add_deny(target("a.example.com", &[]), vec![denies("GET", "/secret")]),
         ],
     );
-    let denied = NetworkEndpoint { deny_rules: vec![denies("GET", "/secret")], ..a.clone() };
+    let denied = NetworkEndpoint { deny_rules: vec![denies("GET", "/secret")], ..a };
     assert_eq!(after.unwrap(), policy(rule(vec![denied], &[])));
     let refusal = merged(&before, [remove_rule("web"), remove_rule("web")]).unwrap_err();
     assert_eq!(refusal.field, "merge_operations[1].remove_rule.rule_name");

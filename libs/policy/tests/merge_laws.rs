@@ -34,7 +34,7 @@ fn some_ports() -> impl Strategy<Value = Vec<u32>> {
 }
 
 fn some_binaries() -> impl Strategy<Value = Vec<NetworkBinary>> {
-    let named = |path: &str| NetworkBinary { path: path.into(), ..Default::default() };
+    let named = |path: &str| NetworkBinary { path: path.into() };
     subsequence(BINARIES.to_vec(), 0..=2).prop_map(move |paths| paths.into_iter().map(named).collect())
 }
 
@@ -106,7 +106,13 @@ fn target(policy: &SandboxPolicy) -> BoxedStrategy<L7RuleTarget> {
     let random = (name(), host(), some_ports(), some_binaries()).prop_map(|(rule_name, host, ports, binaries)| {
         L7RuleTarget { rule_name, host, ports, path: None, any_binary: binaries.is_empty(), binaries }
     });
-    if meant.is_empty() { random.boxed() } else { prop_oneof![1 => random, 3 => select(meant)].boxed() }
+    if meant.is_empty() {
+        return random.boxed();
+    }
+    let narrowed = (select(meant.clone()), some_binaries(), some_ports()).prop_map(|(meant, binaries, ports)| {
+        L7RuleTarget { any_binary: binaries.is_empty(), binaries, ports, ..meant }
+    });
+    prop_oneof![1 => random, 1 => narrowed, 2 => select(meant)].boxed()
 }
 
 fn operation(policy: &SandboxPolicy) -> impl Strategy<Value = Operation> + use<> {
