@@ -247,6 +247,9 @@ fn a_target_means_one_endpoint_and_names_everybody_who_has_it() {
     ] {
         refused(&before, deny(&target), &format!("{at}{field}"), reason);
     }
+    let raw = NetworkEndpoint { protocol: String::new(), access: Preset::Full.into(), ..endpoint("a.example.com") };
+    let add = add_allow(target("a.example.com", &[]), vec![allows("GET", "/")]);
+    refused(&policy(rule(vec![raw], &[])), add, "merge_operations[0].add_allow_rules.target", Reason::NotInspected);
     let open = policy(rule(vec![ports], &[]));
     refused(&open, deny(&whole), &format!("{at}.binaries"), Reason::OtherBinaries);
     let empty = policy(rule(vec![endpoint("a.example.com")], &[]));

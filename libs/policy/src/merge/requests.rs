@@ -2,7 +2,6 @@
 
 use roadstead_proto::api::sandbox::{L7Allow, L7DenyRule, L7Rule, NetworkAccessPreset as Preset, NetworkEndpoint};
 
-use crate::endpoint::is_inspected;
 use crate::refusal::{Path, Reason, Refusal};
 
 const NONE: i32 = Preset::Unspecified as i32;
@@ -39,7 +38,6 @@ pub(super) fn allow(endpoint: &mut NetworkEndpoint, added: Allowed<'_>, at: &Pat
     if Allowed::by(endpoint).covers(added, &endpoint.protocol) {
         return Ok(());
     }
-    check_inspected(endpoint, at)?;
     if added.access == FULL {
         (endpoint.access, endpoint.rules) = (FULL, Vec::new());
         return Ok(());
@@ -59,16 +57,11 @@ pub(super) fn deny(endpoint: &mut NetworkEndpoint, added: &[L7DenyRule], at: &Pa
     if added.iter().all(|rule| endpoint.deny_rules.contains(rule)) {
         return Ok(());
     }
-    check_inspected(endpoint, at)?;
     if endpoint.access == NONE && endpoint.rules.is_empty() {
         return Err(at.refuse(Reason::NothingAllowed));
     }
     append(&mut endpoint.deny_rules, added);
     Ok(())
-}
-
-fn check_inspected(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Refusal> {
-    if is_inspected(endpoint) { Ok(()) } else { Err(at.refuse(Reason::NotInspected)) }
 }
 
 /// The rules that a preset stands for; none where rules cannot say the same.

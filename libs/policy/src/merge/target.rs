@@ -27,7 +27,7 @@ pub(super) fn check(target: Option<&L7RuleTarget>, at: &Path<'_>) -> Result<(), 
     binary::check_all(&target.binaries, &at.field("binaries"))
 }
 
-/// The endpoint that the target means.
+/// The endpoint that the target means. Its requests are seen, so rules on them are kept.
 pub(super) fn find<'p>(
     policy: &'p mut SandboxPolicy,
     target: Option<&L7RuleTarget>,
@@ -45,7 +45,7 @@ pub(super) fn find<'p>(
     if ports(found).collect::<BTreeSet<_>>() != named {
         return Err(at.field("ports").refuse(Reason::OtherPorts));
     }
-    Ok(found)
+    if endpoint::is_inspected(found) { Ok(found) } else { Err(at.refuse(Reason::NotInspected)) }
 }
 
 /// Where in the rule it is, by host, path and any of the ports.
