@@ -238,6 +238,7 @@ pub enum Write {
         sandbox_id: Uuid,
         provider_id: Uuid,
     },
+    /// The history keeps the newest hundred, the loaded one and the sandbox's current one; some of the others go.
     InsertPolicyRevision(row::PolicyRevision),
     /// Settles one revision, and every lower one that is still PENDING (and, if loaded, LOADED) as SUPERSEDED.
     SettlePolicy {

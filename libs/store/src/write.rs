@@ -15,6 +15,11 @@ pub(crate) fn add_all(flight: &mut Flight, writes: Vec<Write>) {
         {
             flight.add(process::ensure_bridge(session.bridge_id));
         }
+        if let Write::InsertPolicyRevision(row) = &write
+            && let Some(prune) = policy_revision::prune(row.scope, row.version)
+        {
+            flight.add(prune);
+        }
         flight.add(step(write));
     }
 }

@@ -6,6 +6,7 @@ mod faults;
 mod flow;
 mod ledger;
 mod operators;
+mod policies;
 mod queues;
 mod quota;
 mod sessions;
