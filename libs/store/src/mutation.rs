@@ -205,7 +205,7 @@ pub enum Write {
     InsertSandbox(row::Sandbox),
     /// Expects the row at `resource_version - 1`. Does not write attachments.
     UpdateSandbox(row::Sandbox),
-    /// With attachments, settings and policy revisions.
+    /// With attachments and settings. Its policies are removed after it, by [`crate::Database::delete_forgotten`].
     DeleteSandbox(Uuid),
     Attach {
         sandbox_id: Uuid,
