@@ -49,7 +49,7 @@ async fn old_records_are_cleared_away_from_under_a_load_and_nothing_of_them_is_l
     let revisions = format!(
         "insert into roadstead.policy_revision (scope, version, hash, policy, status)
          select id, n, '{CANARY}', '{CANARY}', 4 from roadstead.sandbox, generate_series(1, {}) n where name = 'old'",
-        soak::count(2000)
+        soak::count(500)
     );
     side.run(&revisions).await;
     side.run(&records(soak::count(2000), soak::count(3000), soak::count(500))).await;
