@@ -21,7 +21,8 @@ fn records(claims: u32, commands: u32, set_aside: u32) -> String {
             gen_random_uuid(), now() - interval '25 hours',
             case when n > 1 then now() - interval '25 hours' end, '{CANARY}'
          from generate_series(1, {claims}) n;
-         insert into roadstead.quota values ('{CANARY}', {claims});
+         insert into roadstead.quota_slot
+            select '{CANARY}', slot, roadstead.slot_part({claims}, slot) from generate_series(0, 7) slot;
          insert into roadstead.command (id, method, caller, deadline, created_at, outcome, settled_at, body)
          select gen_random_uuid(), '{CANARY}', '{CANARY}', now(), now() - interval '1 hour',
             case when n > 1 then 1 else 0 end, now() - interval '1 hour', '{CANARY}'
@@ -66,7 +67,7 @@ async fn old_records_are_cleared_away_from_under_a_load_and_nothing_of_them_is_l
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let left = format!(
         "select (select count(*) from roadstead.claim where caller = '{CANARY}'),
-            (select used from roadstead.quota where caller = '{CANARY}'),
+            (select sum(used) from roadstead.quota_slot where caller = '{CANARY}'),
             (select count(*) from roadstead.command where method = '{CANARY}'),
             (select count(*) from roadstead.set_aside where subject = '{CANARY}'),
             (select count(*) from roadstead.policy_revision where hash = '{CANARY}'),

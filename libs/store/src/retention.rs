@@ -78,7 +78,6 @@ impl Database {
         let mut flight = Flight::default();
         for (caller, claims) in counts {
             flight.add(quota::take(&caller, claims));
-            flight.add(quota::forget(&caller));
         }
         commit(lease, flight).await?;
         Ok(total)

@@ -25,8 +25,9 @@ async fn expired_claims(world: &mut World, claims: u32) {
          from generate_series(1, {claims})"
     );
     world.sql.run(&insert).await;
-    let count = "insert into roadstead.quota select caller, count(*) from roadstead.claim group by caller
-        on conflict (caller) do update set used = excluded.used";
+    world.sql.run("delete from roadstead.quota_slot").await;
+    let count = "insert into roadstead.quota_slot select caller, slot, roadstead.slot_part(count(*), slot)
+        from roadstead.claim, generate_series(0, 7) slot group by caller, slot";
     world.sql.run(count).await;
 }
 

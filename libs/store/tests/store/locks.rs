@@ -17,7 +17,7 @@ const ROWS: [&str; 5] = [
     "select 1 from roadstead.member where subject in ('ann', 'bob') for update",
     "select 1 from roadstead.provider where name in ('a', 'b') for update",
     "select 1 from roadstead.sandbox where name = 's' for update",
-    "select 1 from roadstead.quota for update",
+    "select 1 from roadstead.quota_slot for update",
 ];
 
 fn everything() -> Locks {

@@ -10,6 +10,7 @@ mod liveness;
 mod locks;
 mod marks;
 mod migrations;
+mod quota;
 mod reads;
 mod retention;
 mod tls;
