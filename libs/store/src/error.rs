@@ -14,7 +14,7 @@ use crate::flight::Failed;
 /// The cause below one of our errors, for the log.
 pub type Source = Box<dyn StdError + Send + Sync>;
 
-/// Code that `within_quota` raises.
+/// Code that `count_claim` raises.
 const OVER_QUOTA: &str = "RS001";
 /// Code that `must_hit` raises.
 const NOT_HIT: &str = "RS002";

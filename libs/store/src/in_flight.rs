@@ -98,7 +98,7 @@ impl InFlight {
                 (outcome, false)
             }
         };
-        // Last, so that the row of a busy caller is held for no longer than the commit takes.
+        // Last, so that a busy caller's count is held for no longer than the commit takes.
         match (added, own.expired) {
             (true, false) => _ = flight.add(quota::add(&command.caller, most)),
             (false, true) => _ = flight.add(quota::take(&command.caller, 1)),

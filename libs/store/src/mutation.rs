@@ -223,7 +223,8 @@ pub enum Write {
     InsertSandbox(row::Sandbox),
     /// Expects the row at `resource_version - 1`. Does not write attachments.
     UpdateSandbox(row::Sandbox),
-    /// With attachments, services, settings and policy revisions.
+    /// With attachments, services and settings. Its policies are removed after it, by
+    /// [`crate::Database::delete_forgotten`].
     DeleteSandbox(Uuid),
     /// Of a sandbox that stands, or was inserted before it.
     InsertService(row::ServiceEndpoint),

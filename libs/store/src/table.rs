@@ -5,6 +5,7 @@ pub(crate) mod claim;
 pub(crate) mod command;
 pub(crate) mod effect;
 pub(crate) mod epoch;
+pub(crate) mod forgotten;
 pub(crate) mod member;
 pub(crate) mod outbox;
 pub(crate) mod policy_revision;

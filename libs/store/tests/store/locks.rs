@@ -22,7 +22,7 @@ const ROWS: [&str; 6] = [
     "select 1 from roadstead.workload_template where name = 't' for update",
     "select 1 from roadstead.provider where name in ('a', 'b') for update",
     "select 1 from roadstead.sandbox where name = 's' for update",
-    "select 1 from roadstead.quota for update",
+    "select 1 from roadstead.quota_slot for update",
 ];
 
 fn everything() -> Locks {
