@@ -217,7 +217,7 @@ fn a_claim_has_the_scope_of_its_method_and_the_canonical_id() {
     let stop = core.attempt(opened(Method::StopSandbox, ann(), &stop("s", &upper)));
     let claim = stop.command.claim.unwrap();
     assert_eq!((claim.scope.as_str(), claim.request_id.to_string().as_str()), ("w", REQUEST_ID));
-    assert!(claim.protected && claim.key_id == "k");
+    assert!(claim.protected && claim.key_id.starts_with("k."));
 
     let create = v1::CreateWorkspaceRequest { name: "new".into(), request_id: REQUEST_ID.into(), ..Default::default() };
     let claim = core.attempt(opened(Method::CreateWorkspace, ann(), &create)).command.claim.unwrap();
