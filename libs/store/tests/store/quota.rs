@@ -39,8 +39,8 @@ async fn of_any_quota_exactly_as_much_is_given_whatever_the_slots_make_of_it() {
             claims.spawn(async move { claim(&store, caller).await });
         }
         let given = claims.join_all().await.into_iter().filter(|given| *given).count();
-        assert_eq!(given, quota.into());
-        assert_eq!(store.quota_used(&caller).await.unwrap(), quota.into());
+        assert_eq!(given, usize::from(quota));
+        assert_eq!(store.quota_used(&caller).await.unwrap(), u64::from(quota));
     }
 }
 
