@@ -11,6 +11,7 @@ pub mod authorize;
 pub mod caller;
 mod config;
 pub mod context;
+pub mod effect;
 pub mod envelope;
 mod executor;
 pub mod ledger;
@@ -22,6 +23,7 @@ pub mod phase;
 pub mod refusal;
 pub mod relay;
 mod renew;
+pub mod served;
 mod sweep;
 pub mod validate;
 pub mod vault;
@@ -44,9 +46,11 @@ use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::tasks::Phase;
 use roadstead_store::migrate::user;
 use roadstead_store::{Database, DatabaseSettings};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 pub use config::Config;
+pub use served::Served;
 
 use answer::Minter;
 use attempt::Core;
@@ -56,7 +60,7 @@ use executor::{Executor, Parts};
 use ledger::Fingerprints;
 use limit::Limit;
 use metrics::Metrics;
-use relay::{Marks, Relay};
+use relay::Relay;
 use sweep::Sweeps;
 use vault::CredentialVault;
 
@@ -68,11 +72,11 @@ const OPERATORS: usize = 4;
 const REFRESHES: (u32, Duration) = (10, Duration::from_secs(60));
 const REFRESHING_SANDBOXES: usize = 20_000;
 
-/// Runs the role until shutdown is requested.
+/// Runs the role until shutdown is requested; `served` is what it can do.
 ///
 /// # Errors
 /// If it cannot start, or an essential task ends early.
-pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::Result<()> {
     let rules = config.rules();
     let Config {
         broker,
@@ -87,6 +91,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         provisioning_seconds: _,
         default_image: _,
         members_per_workspace: _,
+        effect_seconds,
     } = config;
     Method::check_rules()?;
     let keys = keys.load(ROLE)?;
@@ -127,8 +132,17 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         ids: Arc::new(RandomIds),
         rules: rules.clone(),
     };
-    let lifetime = Duration::from_secs(token_lifetime_seconds);
-    let parts = parts(&keys, rules, lifetime, &bus, &commands, marks, metrics)?;
+    let parts = Arc::new(Parts {
+        core: core(&keys, served, rules)?,
+        opener: opener(&keys)?,
+        minter: Minter { signer: keys.token_signer()?, lifetime: Duration::from_secs(token_lifetime_seconds) },
+        database: commands,
+        bus: bus.clone(),
+        marks,
+        metrics,
+        effect_time: Duration::from_secs(effect_seconds),
+        effect_slots: Semaphore::new(usize::from(command_slots / 2).max(1)),
+    });
     let executor = Executor(Arc::clone(&parts));
 
     let tasks = &service.tasks;
@@ -212,16 +226,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     Ok(service.run(&shutdown).await?)
 }
 
-/// Everything that commands are executed with.
-fn parts(
-    keys: &RoleKeys,
-    rules: context::Rules,
-    token_lifetime: Duration,
-    bus: &Bus,
-    database: &Database,
-    marks: Marks,
-    metrics: Arc<Metrics>,
-) -> anyhow::Result<Arc<Parts>> {
+/// What commands are decided with.
+fn core(keys: &RoleKeys, served: Served, rules: context::Rules) -> anyhow::Result<Core> {
     // Without its key a protected method refuses request ids; all else goes on.
     let fingerprints = match keys.fingerprints() {
         Ok(keys) => Fingerprints::new(keys),
@@ -230,23 +236,13 @@ fn parts(
             Fingerprints::default()
         }
     };
+    let vault = Box::new(CredentialVault::new(keys.credentials()?));
+    Ok(Core { served, rules, fingerprints, vault, ids: Box::new(RandomIds) })
+}
+
+/// What commands are opened with.
+fn opener(keys: &RoleKeys) -> anyhow::Result<Opener> {
     let (most, window) = REFRESHES;
-    Ok(Arc::new(Parts {
-        core: Core {
-            rules,
-            fingerprints,
-            vault: Box::new(CredentialVault::new(keys.credentials()?)),
-            ids: Box::new(RandomIds),
-        },
-        opener: Opener {
-            seal: keys.admission_seal()?,
-            tokens: keys.token_verifier()?,
-            refreshes: Limit::new(most, window, REFRESHING_SANDBOXES),
-        },
-        minter: Minter { signer: keys.token_signer()?, lifetime: token_lifetime },
-        database: database.clone(),
-        bus: bus.clone(),
-        marks,
-        metrics,
-    }))
+    let refreshes = Limit::new(most, window, REFRESHING_SANDBOXES);
+    Ok(Opener { seal: keys.admission_seal()?, tokens: keys.token_verifier()?, refreshes })
 }

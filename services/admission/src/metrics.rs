@@ -43,6 +43,10 @@ pub struct Metrics {
     pub claims_unresolved: Gauge,
     /// Deliveries set aside that are still kept.
     pub set_aside_kept: Gauge,
+    /// Effects outside Postgres that were begun.
+    pub effects_started: Counter,
+    /// Those that ended, by how. The rest is at work, or was cut off and is among the unresolved.
+    pub effects_ended: Family<Reason, Counter>,
     /// Marks published.
     pub marks: Counter,
     /// Marks that were committed and not yet published.
@@ -71,6 +75,8 @@ impl Metrics {
             waiting: Family::default(),
             claims_unresolved: Gauge::default(),
             set_aside_kept: Gauge::default(),
+            effects_started: Counter::default(),
+            effects_ended: Family::default(),
             marks: Counter::default(),
             marks_waiting: Gauge::default(),
             marks_oldest_seconds: Gauge::default(),
@@ -88,6 +94,8 @@ impl Metrics {
         registry.register("queue_waiting", "Commands waiting, by queue", metrics.waiting.clone());
         registry.register("claims_unresolved", "Claims without an outcome", metrics.claims_unresolved.clone());
         registry.register("set_aside_kept", "Deliveries set aside and kept", metrics.set_aside_kept.clone());
+        registry.register("effects_started", "Effects outside the database begun", metrics.effects_started.clone());
+        registry.register("effects_ended", "Effects outside the database ended, by how", metrics.effects_ended.clone());
         registry.register("marks_published", "Marks published", metrics.marks.clone());
         registry.register("marks_waiting", "Marks committed and not published", metrics.marks_waiting.clone());
         registry.register("marks_oldest_seconds", "Age of the oldest of them", metrics.marks_oldest_seconds.clone());

@@ -22,6 +22,8 @@ const INSERT_REFUSAL: &str = "INSERT INTO command (id, method, caller, deadline,
 
 const READ: &str = "SELECT outcome, replayed, body FROM command WHERE id = $1";
 
+const LOCK: &str = "SELECT outcome, replayed, body FROM command WHERE id = $1 FOR UPDATE";
+
 const SETTLE: &str = "WITH hit AS (
         UPDATE command SET outcome = $2::smallint, replayed = $3, body = $4,
             settled_at = CASE WHEN $2::smallint = 0 THEN NULL ELSE clock_timestamp() END
@@ -64,6 +66,10 @@ pub(crate) fn insert_refusal(command: &Command, status: &Bytes) -> Step {
 
 pub(crate) fn read(id: Uuid) -> Step {
     Step::new(READ, [value(id)])
+}
+
+pub(crate) fn lock(id: Uuid) -> Step {
+    Step::new(LOCK, [value(id)])
 }
 
 /// Gives this transaction's own row its outcome.

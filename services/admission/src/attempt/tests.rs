@@ -15,6 +15,7 @@ const REQUEST_ID: &str = "0190a5c0-7a2b-7c3d-8e4f-5a6b7c8d9e0f";
 
 fn core() -> Core {
     Core {
+        served: Served::default(),
         rules: Rules::default(),
         fingerprints: Fingerprints::new(HmacKeys::new(("k".into(), SecretKey::from_bytes([7; 32])), [])),
         vault: Box::new(PaperVault),
