@@ -23,7 +23,7 @@ pub(crate) const OPEN: &str =
     "SELECT date_trunc('milliseconds', clock_timestamp()), set_config('lock_timeout', '200ms', true),
     set_config('roadstead.traceparent', $1, true)";
 
-const WAIT_FOR_ROWS: &str = "SELECT set_config('lock_timeout', '2s', true)";
+pub(crate) const WAIT_FOR_ROWS: &str = "SELECT set_config('lock_timeout', '2s', true)";
 
 impl Database {
     /// Flies the first flight. What it returns holds a connection and its locks until it is concluded, abandoned or
@@ -82,12 +82,7 @@ struct ClaimSlots {
     found: Slot,
 }
 
-fn plan(
-    database: &Database,
-    command: &Command,
-    locks: &Locks,
-    resumed: bool,
-) -> Result<(Flight, Plan), FlightError> {
+fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) -> Result<(Flight, Plan), FlightError> {
     let Locks { subject, workspace, global, member, providers, sandboxes, reads } = locks;
     let name = workspace.as_ref().map(|workspace| workspace.name.as_str());
     let subject = subject.as_deref();

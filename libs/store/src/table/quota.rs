@@ -11,6 +11,9 @@ const TAKE: &str = "UPDATE quota SET used = greatest(used - $2, 0) WHERE caller 
 /// The count of a caller for whom none are left is not kept.
 const FORGET: &str = "DELETE FROM quota WHERE caller = $1 AND used = 0";
 
+/// As many rows as callers, not as claims.
+const TOTAL: &str = "SELECT coalesce(sum(used), 0)::bigint FROM quota";
+
 const READ: &str = "SELECT used FROM quota WHERE caller = $1";
 
 /// One claim more; raises if that is more than `most`.
@@ -25,6 +28,10 @@ pub(crate) fn take(caller: &[u8], claims: u32) -> Step {
 
 pub(crate) fn forget(caller: &[u8]) -> Step {
     Step::new(FORGET, [value(caller.to_vec())])
+}
+
+pub(crate) fn total() -> Step {
+    Step::plain(TOTAL)
 }
 
 pub(crate) fn read(caller: &[u8]) -> Step {

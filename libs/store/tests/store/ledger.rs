@@ -1,10 +1,10 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use roadstead_proto::api::v1::WorkspaceRole;
-use roadstead_store::{Committed, FlightError};
 use roadstead_store::error::{Busy, LedgerRow};
 use roadstead_store::mutation::{Command, Conclusion, Ledger, Lock, Locks, Outcome, Write};
+use roadstead_store::{Committed, FlightError};
 use roadstead_testkit::eventually;
 use uuid::Uuid;
 
@@ -257,13 +257,19 @@ async fn a_started_effect_stands_until_it_is_finished_once() {
     let world = World::new().await;
     let id = Uuid::new_v4();
     let started = claimed("w", id);
-    let begun = world.first(&started, &Locks::default()).await.unwrap().begin_effect(Uuid::new_v4(), Duration::from_secs(30)).await.unwrap();
+    let begun = world
+        .first(&started, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
     assert_eq!(begun.outcome, Outcome::Started);
     assert!(matches!(ledger(&world, &started).await, Ledger::Settled(Outcome::Started)));
     assert!(matches!(ledger(&world, &claimed("w", id)).await, Ledger::Claimed(row) if row.completed_at.is_none()));
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 1);
     assert_eq!(world.store.unresolved_claims().await.unwrap(), 1);
-    let listed = world.store.unresolved(10).await.unwrap();
+    let listed = world.store.unresolved((SystemTime::UNIX_EPOCH, Uuid::nil()), 10).await.unwrap();
     assert_eq!(listed.iter().map(|known| known.command_id).collect::<Vec<_>>(), [started.id]);
 
     let writes = vec![Write::InsertWorkspace(workspace("w"))];
@@ -305,7 +311,13 @@ async fn only_who_resumed_a_started_command_gives_it_its_outcome() {
 async fn a_started_effect_that_did_not_happen_frees_its_claim() {
     let world = World::new().await;
     let started = claimed("w", Uuid::new_v4());
-    world.first(&started, &Locks::default()).await.unwrap().begin_effect(Uuid::new_v4(), Duration::from_secs(30)).await.unwrap();
+    world
+        .first(&started, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
     finish(&world, &started, refusal()).await.unwrap();
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 0);
     assert_eq!(world.store.unresolved_claims().await.unwrap(), 0);

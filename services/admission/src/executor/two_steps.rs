@@ -83,7 +83,10 @@ impl Executor {
         drop(slot);
         self.0.metrics.effects_ended.get_or_create(&Reason { reason: ended.word() }).inc();
         if let Ended::Unknown(why) = ended {
-            tracing::error!(why, "the outcome of an effect is not known; it stands as started until an operator settles it");
+            tracing::error!(
+                why,
+                "the outcome of an effect is not known; it stands as started until an operator settles it"
+            );
             return End::PutBack("unresolved", AWAY);
         }
         match timeout(FINISHING, self.finish(attempt, &ended)).await {
@@ -103,7 +106,10 @@ impl Executor {
             };
             lost |= matches!(error, FlightError::Lost(_));
             if matches!(error, FlightError::Bug(_) | FlightError::QuotaExceeded) {
-                tracing::error!(error = &error as &dyn std::error::Error, "the outcome of an effect cannot be committed");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the outcome of an effect cannot be committed"
+                );
                 return unfinished(ended, "a fault of ours");
             }
             tracing::debug!(%error, "the outcome of an effect is to be committed; once more");

@@ -53,22 +53,11 @@ impl Fate {
 pub(crate) struct Outside {
     effects: Mutex<BTreeMap<String, u32>>,
     pub(crate) gate: Semaphore,
-    /// Called when an effect is decided on, before it is begun.
-    pub(crate) decided: Mutex<Hook>,
-}
-
-#[derive(Default)]
-pub(crate) struct Hook(Option<Box<dyn FnOnce() + Send>>);
-
-impl std::fmt::Debug for Hook {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Hook")
-    }
 }
 
 impl Outside {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { effects: Mutex::default(), gate: Semaphore::new(0), decided: Mutex::default() })
+        Arc::new(Self { effects: Mutex::default(), gate: Semaphore::new(0) })
     }
 
     /// Everything that admission serves, and the rotation of credentials.
@@ -95,10 +84,6 @@ impl Outside {
     pub(crate) fn effects(&self, provider: &str) -> u32 {
         self.effects.lock().unwrap().get(provider).copied().unwrap_or(0)
     }
-
-    pub(crate) fn once_decided(&self, hook: impl FnOnce() + Send + 'static) {
-        self.decided.lock().unwrap().0 = Some(Box::new(hook));
-    }
 }
 
 struct Rotate {
@@ -123,9 +108,6 @@ impl Operation for Rotate {
     fn decide(&self, loaded: &Loaded, _: &Context<'_>) -> Result<Decision, Refusal> {
         if loaded.providers.is_empty() {
             return Err(Refusal::not_found(Object::Provider, &self.request.provider));
-        }
-        if let Some(hook) = self.outside.decided.lock().unwrap().0.take() {
-            hook();
         }
         let rotation = Rotation {
             provider: self.request.provider.clone(),

@@ -56,7 +56,10 @@ async fn a_day_later(world: &mut World) {
         world.sql.run(&shift).await;
     }
     world.sql.run("update roadstead.claim set completed_at = completed_at - interval '25 hours'").await;
-    world.sql.run("update roadstead.effect set since = since - interval '25 hours', until = until - interval '25 hours'").await;
+    world
+        .sql
+        .run("update roadstead.effect set since = since - interval '25 hours', until = until - interval '25 hours'")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,8 +124,7 @@ async fn an_effect_whose_end_is_not_known_is_never_had_again() {
             let request = rotate(&name, fate, &id);
             let sent = within(&request, patience);
             let (edge, again) = (world.edge.clone(), sent.clone());
-            let told =
-                tokio::spawn(async move { edge.call_within(&subject::command(METHOD), again, patience).await });
+            let told = tokio::spawn(async move { edge.call_within(&subject::command(METHOD), again, patience).await });
             calls.push((name, request, sent, told));
         }
     }
@@ -210,23 +212,33 @@ async fn an_outcome_is_committed_when_the_database_comes_back() {
 async fn a_begin_whose_reply_was_lost_goes_on_where_it_was_begun() {
     let (mut world, outside) = world(&[]).await;
     world.provider("w", "git").await;
-    let proxies = world.replicas.iter().map(|replica| replica.postgres.clone()).collect::<Vec<_>>();
-    let hooked = proxies.clone();
-    outside.once_decided(move || hooked.iter().for_each(|proxy| proxy.lose_replies()));
+    call(&world, &rotate("git", Fate::Succeeds, &fresh_id())).await.unwrap();
+    // All of the flight is with Postgres, and waits for the last row before COMMIT.
+    let mut holder = world.session().await;
+    holder.hold("select * from roadstead.quota for update").await;
     let (edge, request) = (world.edge.clone(), rotate("git", Fate::Succeeds, &fresh_id()));
     let asked = request.clone();
     let told = tokio::spawn(async move { edge.user_call(&root(), METHOD, &asked).await });
+    let waiting =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    while world.sql.value(waiting).await == "0" {
+        tokio::task::yield_now().await;
+    }
+    for replica in &world.replicas {
+        replica.postgres.lose_replies();
+    }
+    holder.release().await;
     while world.count("effect").await == 0 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(outside.effects("git"), 0);
-    for proxy in &proxies {
-        proxy.reset();
-        proxy.heal();
+    assert_eq!(outside.effects("git"), 1);
+    for replica in &world.replicas {
+        replica.postgres.reset();
+        replica.postgres.heal();
     }
     assert!(!told.await.unwrap().unwrap().1);
     assert!(call(&world, &request).await.unwrap().1);
-    assert_eq!((outside.effects("git"), world.count("effect").await), (1, 0));
+    assert_eq!((outside.effects("git"), world.count("effect").await), (2, 0));
     world.stop().await;
 }
 

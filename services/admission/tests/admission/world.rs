@@ -45,7 +45,7 @@ struct Line {
 /// A running admission and what lies between it and its servers.
 pub(crate) struct Replica {
     pub(crate) nats: Proxy,
-    pub(crate) postgres: Arc<Proxy>,
+    pub(crate) postgres: Proxy,
     shutdown: Shutdown,
     task: JoinHandle<anyhow::Result<()>>,
     threads: Threads,
@@ -129,7 +129,7 @@ impl World {
     pub(crate) async fn start_replica(&mut self) {
         let login = Run::get().login(user(Role::Admission).unwrap(), Run::get().role_password(), self.database.name());
         let nats = Proxy::before_broker(self.broker.port()).await;
-        let postgres = Arc::new(Proxy::before(([127, 0, 0, 1], login.port).into()).await);
+        let postgres = Proxy::before(([127, 0, 0, 1], login.port).into()).await;
         let mut arguments = vec![
             "admission".to_owned(),
             format!("--keys={}", self.keys_file().display()),
