@@ -272,7 +272,7 @@ fn refusal_of(outcome: &Outcome) -> Option<status::Reason> {
     }
 }
 
-const fn queue_word(queue: Queue) -> &'static str {
+pub(crate) const fn queue_word(queue: Queue) -> &'static str {
     match queue {
         Queue::Commands => "commands",
         Queue::Reports => "reports",

@@ -20,6 +20,7 @@ mod metrics;
 pub mod name;
 pub mod operation;
 pub mod phase;
+mod queue_age;
 pub mod refusal;
 pub mod relay;
 mod renew;
@@ -198,6 +199,13 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         let bus = bus.clone();
         async move {
             renew::run(bus, process_id, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "queue age", |stop| {
+        let (bus, metrics) = (bus.clone(), Arc::clone(&parts.metrics));
+        async move {
+            queue_age::run(bus, metrics, stop).await;
             Ok::<_, Infallible>(())
         }
     });

@@ -20,6 +20,7 @@ pub enum Object {
     Sandbox,
     Provider,
     PolicyRevision,
+    Command,
 }
 
 /// A refusal. What it tells is committed before it is told (D3).
@@ -176,6 +177,7 @@ impl fmt::Display for Object {
             Self::Sandbox => "sandbox",
             Self::Provider => "provider",
             Self::PolicyRevision => "policy revision",
+            Self::Command => "command",
         })
     }
 }
