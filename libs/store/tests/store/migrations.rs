@@ -1,5 +1,5 @@
 use roadstead_proto::role::Role;
-use roadstead_store::migrate::{migrate, raise_epoch};
+use roadstead_store::migrate::{Raised, migrate, raise_epoch};
 use roadstead_testkit::sql::Session;
 
 use crate::world::{World, login, passwords};
@@ -21,8 +21,8 @@ async fn migrations_run_twice_and_by_several_at_once() {
 #[tokio::test]
 async fn the_epoch_rises_only_by_its_owner() {
     let mut world = World::new().await;
-    assert_eq!(raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(), 2);
-    assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), 2);
+    assert_eq!(raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(), Raised { before: 1, now: 2 });
+    assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), Raised { before: 1, now: 2 });
     assert_eq!(world.sql.value("select value from roadstead.epoch").await, "2");
     let mut admission = Session::open(&login(&world.postgres, Role::Admission)).await;
     let refused = admission.try_run("update roadstead.epoch set value = 9").await.unwrap_err();
