@@ -135,9 +135,8 @@ impl Sweep {
                 live.insert(row.id);
                 let entry = self.entries.read_from_leader(&key).await?;
                 let shown = entry.value.map(SandboxEntry::decode).transpose()?;
-                let up_to_date = shown.is_some_and(|shown| {
-                    shown.epoch >= epoch && !shown.gone && shown.version >= row.resource_version
-                });
+                let up_to_date = shown
+                    .is_some_and(|shown| shown.epoch >= epoch && !shown.gone && shown.version >= row.resource_version);
                 if !up_to_date {
                     self.projector.sandbox(row.workspace_id, row.id).await?;
                     repaired += 1;

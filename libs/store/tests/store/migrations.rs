@@ -21,7 +21,10 @@ async fn migrations_run_twice_and_by_several_at_once() {
 #[tokio::test]
 async fn the_epoch_rises_only_by_its_owner() {
     let mut world = World::new().await;
-    assert_eq!(raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(), Raised { before: 1, now: 2 });
+    assert_eq!(
+        raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(),
+        Raised { before: 1, now: 2 }
+    );
     assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), Raised { before: 1, now: 2 });
     assert_eq!(world.sql.value("select value from roadstead.epoch").await, "2");
     let mut admission = Session::open(&login(&world.postgres, Role::Admission)).await;

@@ -78,7 +78,14 @@ mod tests {
     fn row(outcome: Outcome) -> CommandRow {
         let at = SystemTime::UNIX_EPOCH;
         let settled_at = (outcome != Outcome::Started).then_some(at);
-        CommandRow { method: "StopSandbox".into(), caller: vec![1, 171], admitted_at: at, deadline: at, settled_at, outcome }
+        CommandRow {
+            method: "StopSandbox".into(),
+            caller: vec![1, 171],
+            admitted_at: at,
+            deadline: at,
+            settled_at,
+            outcome,
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::{AWAY, End, Executor};
 use crate::attempt::Attempt;
 use crate::effect::{Effect, Ended};
 use crate::metrics::Reason;
+use crate::refusal::Refusal;
 
 /// How long the outcome of an effect is tried to be committed.
 const FINISHING: Duration = Duration::from_secs(30);
@@ -78,7 +79,7 @@ impl Executor {
         let ended = if Instant::now() < until {
             timeout_at(until, effect.perform()).await.unwrap_or(Ended::Unknown("it did not end in time"))
         } else {
-            Ended::Unknown("its time was over before it was performed")
+            Ended::DidNotHappen(Refusal::Unavailable)
         };
         drop(slot);
         self.0.metrics.effects_ended.get_or_create(&Reason { reason: ended.word() }).inc();

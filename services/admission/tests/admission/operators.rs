@@ -26,11 +26,7 @@ use crate::outside::{Fate, Outside};
 use crate::world::{LONG, World, command, create_sandbox, fresh_id, principal, reason, root, scope};
 
 /// Asks as an operator does.
-async fn ask<R: Message + Default>(
-    world: &World,
-    call: AdminCall,
-    request: &impl Message,
-) -> Result<R, tonic::Status> {
+async fn ask<R: Message + Default>(world: &World, call: AdminCall, request: &impl Message) -> Result<R, tonic::Status> {
     let keys = world.keys(Role::Operator);
     let settings = ConnectSettings {
         url: world.broker.url(),
@@ -224,7 +220,10 @@ async fn a_workspace_whose_deletion_was_begun_comes_back() {
     let row = "select resource_version, terminating_since is null from roadstead.workspace where name = 'w'";
     assert_eq!(world.sql.run(row).await, [["3", "t"]]);
     assert_eq!(world.sql.value(marks).await.parse::<u64>().unwrap(), before + 1);
-    assert_eq!(world.sql.value("select reason from roadstead.operator_act where act = 'reactivated'").await, reactivate.reason);
+    assert_eq!(
+        world.sql.value("select reason from roadstead.operator_act where act = 'reactivated'").await,
+        reactivate.reason
+    );
     world.edge.user_call(&root(), Method::CreateSandbox, &create).await.unwrap();
     let nowhere = ReactivateWorkspaceRequest { workspace: "none".into(), ..reactivate.clone() };
     let missing: Result<ReactivateWorkspaceResponse, _> = ask(&world, AdminCall::ReactivateWorkspace, &nowhere).await;

@@ -18,9 +18,10 @@ pub(super) enum Seen {
 impl Life {
     /// Takes note of the bucket and of the database's epoch as they are now. The first look tells nothing.
     pub(super) fn see(&mut self, now: &Incarnation, epoch: u64) -> Seen {
-        let lost = self.0.as_ref().is_some_and(|(before, of)| {
-            before.created != now.created || before.last > now.last || *of != epoch
-        });
+        let lost = self
+            .0
+            .as_ref()
+            .is_some_and(|(before, of)| before.created != now.created || before.last > now.last || *of != epoch);
         self.0 = Some((now.clone(), epoch));
         if lost { Seen::Loss } else { Seen::Nothing }
     }

@@ -65,7 +65,8 @@ impl Command {
                 output.show(&response, |response| rows(response.workspace.as_slice()))
             }
             Action::Get { name } => {
-                let response = connection.open().await?.get_workspace(v1::GetWorkspaceRequest { name }).await?.into_inner();
+                let response =
+                    connection.open().await?.get_workspace(v1::GetWorkspaceRequest { name }).await?.into_inner();
                 output.show(&response, |response| rows(response.workspace.as_slice()))
             }
             Action::List => {
