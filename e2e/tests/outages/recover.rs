@@ -30,7 +30,7 @@ async fn create(stack: &Stack, workspace: &str, name: &str) {
 async fn set_policy(stack: &Stack, workspace: &str, name: &str, host: &str) {
     let request = UpdateConfigRequest {
         workspace_scope: scope(workspace),
-        name: name.to_owned(),
+        sandbox: name.to_owned(),
         policy: Some(to_host(host, None)),
         request_id: request_id(),
         ..Default::default()
