@@ -84,7 +84,7 @@ pub enum Finding {
 pub enum Standing {
     Absent,
     Settled,
-    Started(Held<Unresolved>),
+    Started(Box<Held<Unresolved>>),
 }
 
 /// A row under its lock, in a transaction that ends with an operator's act or with none.
@@ -138,7 +138,7 @@ impl Database {
         let standing = match command::known(answers.rows(known))? {
             command::Known::Absent => Standing::Absent,
             command::Known::Settled(Outcome::Started) => match first(answers.rows(unresolved), effect::read)? {
-                Some(row) => return Ok(Standing::Started(Held { lease, now, row })),
+                Some(row) => return Ok(Standing::Started(Box::new(Held { lease, now, row }))),
                 None => return Err(Fault("a started command is not among the effects").into()),
             },
             command::Known::Settled(_) | command::Known::Open => Standing::Settled,
