@@ -21,6 +21,8 @@ from openshell._proto import datamodel_pb2, openshell_pb2_grpc
 
 START_SECONDS = 90
 STOP_SECONDS = 60
+# Where a deployment of the tests' own says that services are reached.
+SERVICE_DOMAIN = "apps.localhost"
 
 
 class Deployment:
@@ -32,7 +34,8 @@ class Deployment:
         self.log = folder / "all.log"
         with self.log.open("wb") as log:
             command = [program, "all", "--data", folder / "data", "--free-ports", "--not-durable"]
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            environment = {**os.environ, "ROADSTEAD_SERVICE_DOMAIN": SERVICE_DOMAIN}
+            self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.facts = self._wait_until_ready()
 
     def _wait_until_ready(self) -> dict:
@@ -127,6 +130,19 @@ def workspace(workspaces: WorkspaceClient, new_name: Callable[[str], str]) -> st
 @pytest.fixture
 def scope(workspace: str) -> datamodel_pb2.WorkspaceSelector:
     return datamodel_pb2.WorkspaceSelector(workspace=workspace)
+
+
+@pytest.fixture
+def url_of(deployment: Deployment | None, workspace: str) -> Callable[[str, str], str]:
+    """Where a service of a sandbox of the test's workspace is reached; "" is the service without a name."""
+    if deployment is None:
+        pytest.skip("needs a deployment of its own, whose domain is known")
+
+    def url(sandbox: str, service: str) -> str:
+        name = f"{sandbox}--{service}" if service else sandbox
+        return f"http://{workspace}--{name}.{SERVICE_DOMAIN}/"
+
+    return url
 
 
 @pytest.fixture

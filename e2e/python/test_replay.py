@@ -1,5 +1,6 @@
 """The same mutation twice, by its request id."""
 
+import pathlib
 import uuid
 
 import grpc
@@ -7,14 +8,7 @@ import pytest
 from openshell import GatewayError
 from openshell._proto import openshell_pb2
 
-REPLAYED = ("openshell-replayed", "true")
-
-
-def call(method, request):
-    """The response, and whether it was marked as a replay."""
-    response, call = method.with_call(request)
-    return response, REPLAYED in [(entry.key, entry.value) for entry in call.initial_metadata()]
-
+from replay import call
 
 def create_sandbox(scope, name, request_id, **more):
     return openshell_pb2.CreateSandboxRequest(
@@ -90,6 +84,18 @@ def test_a_refusal_frees_the_id(stub, client, scope, workspace):
     client.wait_deleted("taken", workspace=workspace, timeout_seconds=20)
     _, replayed = call(stub.CreateSandbox, request)
     assert not replayed
+
+
+def test_the_example_in_the_page_for_clients_does_what_it_says(endpoint, client, workspace, capsys):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "replay.md").read_text()
+    example = page.partition("```python\n")[2].partition("```")[0]
+    example = example.replace("127.0.0.1:17670", endpoint).replace('workspace="default"', f'workspace="{workspace}"')
+    names = {}
+    exec(compile(example, "docs/replay.md", "exec"), names)
+    assert capsys.readouterr().out.endswith(" created\n")
+    response, replayed = names["at_most_once"](names["stub"].CreateSandbox, names["request"])
+    assert replayed
+    assert [sandbox.id for sandbox in client.list_all(workspace=workspace)] == [response.sandbox.metadata.id]
 
 
 @pytest.mark.parametrize(

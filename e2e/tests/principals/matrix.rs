@@ -9,7 +9,7 @@ use crate::requests::{Target, request, sync};
 use crate::world::{At, User, World};
 
 /// The methods that the edge serves to users.
-const SERVED_TO_USERS: [Method; 30] = [
+const SERVED_TO_USERS: [Method; 38] = [
     Method::Health,
     Method::GetCurrentUser,
     Method::GetGatewayInfo,
@@ -27,6 +27,14 @@ const SERVED_TO_USERS: [Method; 30] = [
     Method::DeleteSandbox,
     Method::StopSandbox,
     Method::StartSandbox,
+    Method::CreateSandboxTemplate,
+    Method::GetSandboxTemplate,
+    Method::ListSandboxTemplates,
+    Method::DeleteSandboxTemplate,
+    Method::ExposeService,
+    Method::GetService,
+    Method::ListServices,
+    Method::DeleteService,
     Method::CreateProvider,
     Method::GetProvider,
     Method::ListProviders,

@@ -6,8 +6,10 @@ use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider, WorkspaceSelector};
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::supervisor_message::Payload;
-use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxConfigurationAdmission, SandboxSpec};
-use roadstead_proto::api::v1::{SupervisorHello, SupervisorMessage, UpdateConfigRequest};
+use roadstead_proto::api::v1::{
+    ConfigurationAdmissionState, SandboxConfigurationAdmission, SandboxSpec, SandboxWorkloadTemplate,
+    SandboxWorkloadTemplateSpec, SupervisorHello, SupervisorMessage, UpdateConfigRequest,
+};
 use roadstead_proto::method::Method;
 use roadstead_testkit::generate;
 use uuid::Uuid;
@@ -70,6 +72,8 @@ fn value(method: Method, field: &FieldDescriptor, target: &Target) -> Option<Val
         ("name", Kind::String) => text(&name(method, target)),
         ("provider", Kind::String) => text(&generate::unique("missing")),
         ("provider", Kind::Message(_)) => message(field, &provider()),
+        ("template", Kind::Message(_)) => message(field, &template()),
+        ("target_port", Kind::Uint32) => Some(Value::U32(8080)),
         ("principal_subject", _) => text(&generate::unique("somebody")),
         ("role", Kind::Enum(_)) => Some(Value::EnumNumber(1)),
         ("spec", Kind::Message(_)) => message(field, &SandboxSpec::default()),
@@ -111,6 +115,12 @@ fn provider() -> Provider {
     let metadata = ObjectMeta { name: generate::unique("fresh"), ..Default::default() };
     let credentials = [("TOKEN".to_owned(), "value".to_owned())].into();
     Provider { metadata: Some(metadata), r#type: "generic".to_owned(), credentials, ..Default::default() }
+}
+
+fn template() -> SandboxWorkloadTemplate {
+    let metadata = ObjectMeta { name: generate::unique("fresh"), ..Default::default() };
+    let spec = SandboxWorkloadTemplateSpec { workload: Some(Default::default()), ..Default::default() };
+    SandboxWorkloadTemplate { metadata: Some(metadata), spec: Some(spec) }
 }
 
 /// A typed message as the value of a field.

@@ -32,7 +32,7 @@ fn ports_overlap(left: &NetworkEndpoint, right: &NetworkEndpoint) -> bool {
 }
 
 /// The first thing that two endpoints of one host and port do differently.
-fn difference(left: &NetworkEndpoint, right: &NetworkEndpoint) -> Option<&'static str> {
+pub(crate) fn difference(left: &NetworkEndpoint, right: &NetworkEndpoint) -> Option<&'static str> {
     connection_difference(left, right)
         .or_else(|| if paths_overlap(&left.path, &right.path) { request_difference(left, right) } else { None })
 }

@@ -42,7 +42,7 @@ pub fn policy(policy: &SandboxPolicy, scope: Scope<'_>) -> Result<(), Refusal> {
 fn check_middlewares(policy: &SandboxPolicy, at: &Path<'_>) -> Result<(), Refusal> {
     for (key, middleware) in &policy.network_middlewares {
         let at = at.key(key);
-        check_name(key, &at)?;
+        name(key, &at)?;
         if middleware.config.as_ref().is_some_and(|config| !structure::is_canonical(config)) {
             return Err(at.field("config").refuse(Reason::StructNotCanonical));
         }
@@ -63,7 +63,7 @@ fn check_rules(policy: &SandboxPolicy, scope: Scope<'_>, at: &Path<'_>) -> Resul
 }
 
 fn check_rule(key: &str, rule: &NetworkPolicyRule, scope: Scope<'_>, at: &Path<'_>) -> Result<(), Refusal> {
-    check_name(key, at)?;
+    name(key, at)?;
     if rule.name.starts_with(RESERVED_PREFIX) {
         return Err(at.field("name").refuse(Reason::ReservedName));
     }
@@ -84,7 +84,8 @@ fn check_rule(key: &str, rule: &NetworkPolicyRule, scope: Scope<'_>, at: &Path<'
     Ok(())
 }
 
-fn check_name(key: &str, at: &Path<'_>) -> Result<(), Refusal> {
+/// Checks the name under which a rule or a middleware stands.
+pub(crate) fn name(key: &str, at: &Path<'_>) -> Result<(), Refusal> {
     if key.is_empty() {
         return Err(at.refuse(Reason::Missing));
     }

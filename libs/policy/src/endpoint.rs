@@ -62,11 +62,20 @@ fn check_host(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Refusal> 
 }
 
 fn check_ports(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Refusal> {
-    at.field("ports").at_most_entries(endpoint.ports.len(), PORTS)?;
-    if ports(endpoint).all(|port| (1..=65535).contains(&port)) {
-        return Ok(());
+    if endpoint.ports.is_empty() {
+        check_port(endpoint.port, &at.field("port"))
+    } else {
+        check_port_list(&endpoint.ports, &at.field("ports"))
     }
-    Err(at.field(if endpoint.ports.is_empty() { "port" } else { "ports" }).refuse(Reason::PortOutOfRange))
+}
+
+pub(crate) fn check_port(port: u32, at: &Path<'_>) -> Result<(), Refusal> {
+    if (1..=65535).contains(&port) { Ok(()) } else { Err(at.refuse(Reason::PortOutOfRange)) }
+}
+
+pub(crate) fn check_port_list(ports: &[u32], at: &Path<'_>) -> Result<(), Refusal> {
+    at.at_most_entries(ports.len(), PORTS)?;
+    ports.iter().try_for_each(|port| check_port(*port, at))
 }
 
 fn check_binding(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Refusal> {

@@ -7,6 +7,7 @@ pub mod check;
 pub mod compose;
 pub mod environment;
 pub mod fixed;
+pub mod merge;
 pub mod poll;
 pub mod refusal;
 pub mod settings;

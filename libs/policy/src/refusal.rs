@@ -68,6 +68,34 @@ pub enum Reason {
     ProviderNotAttached,
     #[error("a global policy may not bind credentials")]
     BindingInGlobalPolicy,
+    #[error("loopback, link-local and metadata addresses are always blocked")]
+    AlwaysBlocked,
+    #[error("either binaries or any_binary is required, not both")]
+    BinariesOrAny,
+    #[error("the policy has no such rule")]
+    NoSuchRule,
+    #[error("the policy has no such endpoint")]
+    NoSuchEndpoint,
+    #[error("the rule names no such binary")]
+    NoSuchBinary,
+    #[error("several endpoints match; name the path too")]
+    SeveralEndpoints,
+    #[error("would widen what is named: all binaries of the rule are affected, so name exactly these")]
+    OtherBinaries,
+    #[error("would widen what is named: all ports of the endpoint are affected, so name exactly these")]
+    OtherPorts,
+    #[error("would widen what other binaries of the rule may reach; name them too, or use a rule of its own")]
+    WidensBinaries,
+    #[error("would let a new binary reach what else the rule holds; name that too, or use a rule of its own")]
+    WidensEndpoints,
+    #[error("stands already and is treated differently in `{difference}`; remove it first")]
+    StandsOtherwise { difference: &'static str },
+    #[error("the endpoint has no L7 inspection, so no rules on requests")]
+    NotInspected,
+    #[error("the endpoint allows nothing that could be denied")]
+    NothingAllowed,
+    #[error("an access preset of this protocol cannot be joined with rules")]
+    PresetNotRules,
     #[error("two providers would set the same environment key")]
     EnvironmentKeyTaken,
     #[error("not a registered setting")]
@@ -88,6 +116,18 @@ impl Reason {
             | Self::BindingWithoutHost
             | Self::ProviderNotAttached
             | Self::BindingInGlobalPolicy
+            | Self::NoSuchRule
+            | Self::NoSuchEndpoint
+            | Self::NoSuchBinary
+            | Self::SeveralEndpoints
+            | Self::OtherBinaries
+            | Self::OtherPorts
+            | Self::WidensBinaries
+            | Self::WidensEndpoints
+            | Self::StandsOtherwise { .. }
+            | Self::NotInspected
+            | Self::NothingAllowed
+            | Self::PresetNotRules
             | Self::EnvironmentKeyTaken => Class::Precondition,
             _ => Class::Invalid,
         }

@@ -18,10 +18,16 @@ pub struct HmacKeys {
 pub struct UnknownKey;
 
 impl HmacKeys {
-    /// Takes the key that tags and those that only check, with their ids.
+    /// Takes the key that tags and those that only check, with their names. The id of a key is its name and a check of
+    /// the key itself: what stands under a name elsewhere is never taken for it.
     #[must_use]
     pub fn new(active: (String, SecretKey), others: impl IntoIterator<Item = (String, SecretKey)>) -> Self {
-        Self { active, others: others.into_iter().collect() }
+        Self { active: with_check(active), others: others.into_iter().map(with_check).collect() }
+    }
+
+    /// Ids of all keys, that of the one that tags first.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.active).chain(&self.others).map(|(id, _)| id.as_str())
     }
 
     /// Id of the key that tags.
@@ -47,6 +53,11 @@ impl HmacKeys {
     }
 }
 
+fn with_check((name, key): (String, SecretKey)) -> (String, SecretKey) {
+    let [first, second, third, fourth, ..] = <[u8; 32]>::from(mac(&key, b"roadstead key id 1").finalize().into_bytes());
+    (format!("{name}.{:08x}", u32::from_be_bytes([first, second, third, fourth])), key)
+}
+
 fn mac(key: &SecretKey, bytes: &[u8]) -> Hmac<Sha256> {
     // A shorter key is padded with zeros by the definition of HMAC; padding it here leaves nothing that can fail.
     let mut block = zeroize::Zeroizing::new([0; 64]);
@@ -59,5 +70,33 @@ fn mac(key: &SecretKey, bytes: &[u8]) -> Hmac<Sha256> {
 impl fmt::Debug for HmacKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("HmacKeys").field("active", &self.active.0).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(name: &str, byte: u8) -> HmacKeys {
+        HmacKeys::new((name.to_owned(), SecretKey::from_bytes([byte; 32])), [])
+    }
+
+    #[test]
+    fn another_key_of_the_same_name_is_an_unknown_key() {
+        let (ours, theirs) = (keys("k", 1), keys("k", 2));
+        assert_eq!(theirs.verify(ours.active_id(), b"payload", &ours.tag(b"payload")), Err(UnknownKey));
+        assert_eq!(keys("k", 1).verify(ours.active_id(), b"payload", &ours.tag(b"payload")), Ok(true));
+        assert_eq!(ours.verify(ours.active_id(), b"other", &ours.tag(b"payload")), Ok(false));
+    }
+
+    #[test]
+    fn the_key_that_tags_is_the_first() {
+        let both = HmacKeys::new(
+            ("new".to_owned(), SecretKey::from_bytes([1; 32])),
+            [("old".to_owned(), SecretKey::from_bytes([2; 32]))],
+        );
+        let ids: Vec<_> = both.ids().collect();
+        assert!(ids[0].starts_with("new.") && ids[1].starts_with("old.") && ids.len() == 2, "{ids:?}");
+        assert_eq!(ids[0], both.active_id());
     }
 }

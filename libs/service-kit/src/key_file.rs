@@ -1,13 +1,15 @@
 //! Files that hold secrets: read only if nobody else can read them, written whole and private.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
+
+use crate::whole_file::{self, Existing};
 
 /// Longest file that is read, in bytes. Every export is far below.
 const MAX_BYTES: u64 = 256 * 1024;
@@ -73,33 +75,13 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, KeyFileError> 
     })
 }
 
-/// What to do if the file is there already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Existing {
-    Keep,
-    Replace,
-}
-
 /// Writes a value as JSON, mode 0600: either all of it is there afterwards or none of it.
 pub(crate) fn write<T: Serialize>(path: &Path, value: &T, existing: Existing) -> Result<(), KeyFileError> {
     let failed = |source| KeyFileError::Write { path: path.to_owned(), source };
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let text = Zeroizing::new(serde_json::to_vec_pretty(value).map_err(|error| failed(error.into()))?);
-    // A temporary file is made with mode 0600.
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(&text).and_then(|()| file.write_all(b"\n")).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    let persisted = match existing {
-        Existing::Replace => file.persist(path),
-        Existing::Keep => file.persist_noclobber(path),
-    };
-    persisted.map_err(|error| match error.error.kind() {
+    let mut text = Zeroizing::new(serde_json::to_vec_pretty(value).map_err(|error| failed(error.into()))?);
+    text.push(b'\n');
+    whole_file::write(path, &text, 0o600, existing).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => KeyFileError::Exists { path: path.to_owned() },
-        _ => failed(error.error),
-    })?;
-    // Makes the new name last over a power cut.
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+        _ => failed(error),
+    })
 }

@@ -18,8 +18,9 @@ use uuid::Uuid;
 
 pub use other_exports::{BrokerKeys, OwnerKeys};
 
-use crate::key_file::{self, Existing, KeyFileError};
+use crate::key_file::{self, KeyFileError};
 use crate::role_keys::key_set::{key_id, key_text};
+use crate::whole_file::Existing;
 
 const FORMAT: u32 = 1;
 /// More old keys than any rotation needs.

@@ -17,3 +17,4 @@ pub mod shutdown;
 pub mod status;
 pub mod tasks;
 pub mod telemetry;
+pub mod whole_file;

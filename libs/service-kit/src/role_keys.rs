@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hmac_keys::HmacKeys;
-use crate::key_file::{self, Existing, KeyFileError};
+use crate::key_file::{self, KeyFileError};
 use crate::sandbox_token::{TokenSigner, TokenVerifier};
+use crate::whole_file::Existing;
 
 /// The only layout of the file that is known.
 pub(crate) const FORMAT: u32 = 1;

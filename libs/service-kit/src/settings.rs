@@ -6,13 +6,15 @@ mod database;
 mod keys;
 mod log;
 mod network;
+mod services;
 
-pub use admin::AdminSettings;
+pub use admin::{AdminSettings, admin_port};
 pub use broker::BrokerSettings;
 pub use database::DatabaseSettings;
 pub use keys::KeysSettings;
 pub use log::{LogFormat, LogLevel, LogSettings};
 pub use network::AddressError;
+pub use services::ServiceUrls;
 
 #[cfg(test)]
 mod tests;

@@ -139,10 +139,15 @@ fn config(
     Ok((config, tls))
 }
 
+/// Options of the owner's connections. One whose process was killed, or cut off, must not hold its locks for long, and a
+/// migration that waits for a busy table must not make everybody else queue up behind it.
+const OWNER_OPTIONS: &str = "-c search_path=roadstead -c TimeZone=UTC -c client_connection_check_interval=1000 \
+    -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c lock_timeout=10000";
+
 /// How the owner connects, by what the address says.
 pub(crate) fn owner_config(url: &str) -> Result<(Config, MakeRustlsConnect), SettingsError> {
     let (mut config, tls) = reachable(url)?;
-    config.application_name("roadstead-owner").options("-c search_path=roadstead -c TimeZone=UTC");
+    config.application_name("roadstead-owner").options(OWNER_OPTIONS);
     Ok((config, tls))
 }
 

@@ -14,7 +14,7 @@ use crate::flight::Failed;
 /// The cause below one of our errors, for the log.
 pub type Source = Box<dyn StdError + Send + Sync>;
 
-/// Code that `within_quota` raises.
+/// Code that `count_claim` raises.
 const OVER_QUOTA: &str = "RS001";
 /// Code that `must_hit` raises.
 const NOT_HIT: &str = "RS002";
@@ -75,6 +75,7 @@ pub enum Unique {
     SandboxName,
     ProviderName,
     Member,
+    TemplateName,
 }
 
 /// Why something was not read, or not done outside a mutation.
@@ -209,6 +210,7 @@ fn unique(told: &DbError) -> Option<Unique> {
         "sandbox_name" => Unique::SandboxName,
         "provider_name" => Unique::ProviderName,
         "member_subject" => Unique::Member,
+        "workload_template_name" => Unique::TemplateName,
         _ => return None,
     })
 }

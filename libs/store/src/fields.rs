@@ -53,6 +53,12 @@ impl<'a> Fields<'a> {
         M::decode(self.take::<&[u8]>()?).map_err(|error| Malformed(error.to_string()))
     }
 
+    /// A message, or none where the column is null.
+    pub(crate) fn optional_message<M: Message + Default>(&mut self) -> Result<Option<M>, Malformed> {
+        let encoded: Option<&[u8]> = self.take()?;
+        encoded.map(|bytes| M::decode(bytes).map_err(|error| Malformed(error.to_string()))).transpose()
+    }
+
     pub(crate) fn time(&mut self) -> Result<SystemTime, Malformed> {
         self.take()
     }

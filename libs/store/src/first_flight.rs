@@ -15,7 +15,10 @@ use crate::mutation::{Command, Ledger, Loaded, Lock, Locks, Providers, SessionOw
 use crate::parameter::value;
 use crate::row;
 use crate::table::sandbox::Selection;
-use crate::table::{attachment, claim, command, member, policy_revision, provider, sandbox, setting, workspace};
+use crate::table::{
+    attachment, claim, command, member, policy_revision, provider, sandbox, service_endpoint, setting,
+    workload_template, workspace,
+};
 
 /// Nobody waits for the ledger. The clock is cut to milliseconds, the unit of paging, so that what an answer says of a
 /// new object is what a later read says.
@@ -62,6 +65,7 @@ struct Plan {
     claim: Option<ClaimSlots>,
     workspace: Option<Slot>,
     members: Option<Slot>,
+    template: Option<Slot>,
     providers: Option<Slot>,
     sandboxes: Option<Slot>,
     provider_names: Option<Slot>,
@@ -73,6 +77,8 @@ struct Plan {
     global_settings: Option<Slot>,
     blockers: Option<Slot>,
     member_count: Option<Slot>,
+    template_count: Option<Slot>,
+    services: Option<Slot>,
     owner_is_gone: Option<Slot>,
 }
 
@@ -83,7 +89,7 @@ struct ClaimSlots {
 }
 
 fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) -> Result<(Flight, Plan), FlightError> {
-    let Locks { subject, workspace, global, member, providers, sandboxes, reads } = locks;
+    let Locks { subject, workspace, global, member, template, providers, sandboxes, reads } = locks;
     let name = workspace.as_ref().map(|workspace| workspace.name.as_str());
     let subject = subject.as_deref();
     let selection = Selection::of(name, sandboxes, providers);
@@ -118,6 +124,7 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         let lock = if member.is_some() { Lock::Update } else { Lock::Share };
         flight.add(member::lock(name, subjects.into_iter().map(str::to_owned).collect(), lock))
     });
+    let template = name.zip(template.as_ref()).map(|(name, known)| flight.add(workload_template::lock(name, known)));
     let providers = name.and_then(|name| match providers {
         Providers::None => None,
         Providers::Named(names, lock) => Some(flight.add(provider::lock(name, names.clone(), *lock))),
@@ -134,6 +141,7 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         claim,
         workspace,
         members,
+        template,
         providers,
         sandboxes,
         provider_names: selected.map(|selected| flight.add(selected.provider_names())),
@@ -149,6 +157,8 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         global_settings: reads.global_settings.then(|| flight.add(setting::global())),
         blockers: name.filter(|_| reads.blockers).map(|name| flight.add(workspace::blockers(name))),
         member_count: name.filter(|_| reads.member_count).map(|name| flight.add(member::count_of(name))),
+        template_count: name.filter(|_| reads.template_count).map(|name| flight.add(workload_template::count_of(name))),
+        services: selected.filter(|_| reads.services).map(|selected| flight.add(selected.services())),
         owner_is_gone: selected
             .filter(|_| reads.session_owner)
             .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
@@ -159,16 +169,20 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
 /// Refuses plans that would silently read nothing.
 fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
     use crate::mutation::Sandboxes;
-    let Locks { workspace, member, providers, sandboxes, reads, .. } = locks;
-    let needs_workspace =
-        member.is_some() || matches!(providers, Providers::Named(..)) || reads.blockers || reads.member_count;
+    let Locks { workspace, member, template, providers, sandboxes, reads, .. } = locks;
+    let names = member.is_some() || template.is_some() || matches!(providers, Providers::Named(..));
+    let needs_workspace = names || reads.blockers || reads.member_count || reads.template_count;
     if needs_workspace && workspace.is_none() {
         return Err(Fault("a plan looks for names without a workspace"));
     }
     if selection.is_none() && !matches!(sandboxes, Sandboxes::None) {
         return Err(Fault("a plan selects sandboxes by something it does not lock"));
     }
-    let of_one = reads.policy || reads.sandbox_settings || reads.policy_version.is_some() || reads.session_owner;
+    let of_one = reads.policy
+        || reads.sandbox_settings
+        || reads.policy_version.is_some()
+        || reads.services
+        || reads.session_owner;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
     if (of_one && !one) || (reads.attached_providers && selection.is_none()) {
         return Err(Fault("a plan reads of a sandbox that it does not select"));
@@ -225,6 +239,7 @@ impl Plan {
             role: role(&members, locks.subject.as_deref()),
             workspace: first(rows(self.workspace), workspace::read)?,
             member: members.into_iter().find(|member| Some(&member.subject) == locks.member.as_ref()),
+            template: first(rows(self.template), workload_template::read)?,
             providers: provider::read_all(rows(self.providers))?,
             sandboxes,
             attached_providers: provider::read_all(rows(self.attached_providers))?,
@@ -235,6 +250,10 @@ impl Plan {
             global_settings: setting::read(rows(self.global_settings))?,
             blockers: workspace::kinds(rows(self.blockers))?,
             member_count: self.member_count.map_or(Ok(0), |slot| member::read_count(answers.rows(slot)))?,
+            template_count: self
+                .template_count
+                .map_or(Ok(0), |slot| workload_template::read_count(answers.rows(slot)))?,
+            services: service_endpoint::read_all(rows(self.services))?,
             session_owner: first(rows(self.owner_is_gone), |fields| {
                 let gone: bool = fields.take()?;
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })

@@ -110,7 +110,7 @@ impl InFlight {
         if own.resumed {
             flight.add(effect::end(command.id));
         }
-        // Last, so that the row of a busy caller is held for no longer than the commit takes.
+        // Last, so that a busy caller's count is held for no longer than the commit takes.
         match (kept, own.counted) {
             (true, false) => _ = flight.add(quota::add(&command.caller, most)),
             (false, true) => _ = flight.add(quota::take(&command.caller, 1)),

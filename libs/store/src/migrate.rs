@@ -6,8 +6,8 @@ use std::time::Duration;
 use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 use crate::database::{SettingsError, owner_config};
 
@@ -17,6 +17,8 @@ mod embedded {
 
 /// Name of the advisory lock under which migrations run, one process at a time.
 const LOCK: i64 = 0x726f_6164_7374_6561;
+/// Pause before the lock is asked for again.
+const TURN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Roles are shared by all databases of a server: another one's migration may be at the same row.
 const ROLE_ATTEMPTS: u32 = 20;
@@ -57,9 +59,10 @@ pub fn user(role: Role) -> Option<&'static str> {
 /// # Errors
 /// See [`MigrateError`].
 pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Result<(), MigrateError> {
-    let (mut client, connection) = connect(owner_url).await?;
     let doing = |doing| move |source| MigrateError::Postgres { doing, source };
-    client.execute("SELECT pg_advisory_lock($1)", &[&LOCK]).await.map_err(doing("waiting for other migrations"))?;
+    let (turn, holding) = connect(owner_url).await?;
+    take_turn(&turn).await.map_err(doing("waiting for other migrations"))?;
+    let (mut client, connection) = connect(owner_url).await?;
     client.batch_execute("CREATE SCHEMA IF NOT EXISTS roadstead").await.map_err(doing("making the schema"))?;
     let RolePasswords { admission, config_snapshot, watch } = passwords;
     for (role, password) in
@@ -70,10 +73,31 @@ pub async fn migrate(owner_url: &SecretString, passwords: &RolePasswords) -> Res
         }
     }
     embedded::migrations::runner().run_async(&mut client).await?;
-    // Closes the connection, and with it goes the lock.
     drop(client);
     drop(connection.await);
+    // Closes the connection, and with it goes the lock.
+    drop(turn);
+    drop(holding.await);
     Ok(())
+}
+
+/// Takes the lock under which migrations run, in a transaction that stays open and does nothing else: it ends with the
+/// connection, and a pooler that lends a session for each transaction cannot take it apart from its holder. It is asked
+/// for again and again, so that those who wait keep no session that the holder may need.
+async fn take_turn(client: &Client) -> Result<(), tokio_postgres::Error> {
+    let ask = format!("SELECT pg_try_advisory_xact_lock({LOCK})");
+    loop {
+        client.batch_execute("BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0").await?;
+        for message in client.simple_query(&ask).await? {
+            if let SimpleQueryMessage::Row(row) = message
+                && row.get(0) == Some("t")
+            {
+                return Ok(());
+            }
+        }
+        client.batch_execute("ROLLBACK").await?;
+        tokio::time::sleep(TURN_PAUSE).await;
+    }
 }
 
 /// Makes the database of that name if it is not there. `server_url` names a user that may, and its password.

@@ -50,6 +50,13 @@ pub struct WorkspaceByName {
     pub lock: Lock,
 }
 
+/// A workload template to resolve and lock, in the workspace of the call.
+#[derive(Clone, Debug)]
+pub struct TemplateByName {
+    pub name: String,
+    pub lock: Lock,
+}
+
 /// Providers to resolve and lock, in order of id.
 #[derive(Clone, Debug, Default)]
 pub enum Providers {
@@ -92,6 +99,10 @@ pub struct Reads {
     /// Kinds of objects that keep a workspace from being deleted.
     pub blockers: bool,
     pub member_count: bool,
+    /// How many workload templates the workspace has.
+    pub template_count: bool,
+    /// All services of the locked sandbox, whose lock is theirs too.
+    pub services: bool,
     /// Whether the process that owns the sandbox's session is gone (D6), and the renewal rows behind it.
     pub session_owner: bool,
     /// A policy revision by version: of the locked sandbox.
@@ -108,6 +119,7 @@ pub struct Locks {
     pub global: bool,
     /// A member row by subject, for update.
     pub member: Option<String>,
+    pub template: Option<TemplateByName>,
     pub providers: Providers,
     pub sandboxes: Sandboxes,
     pub reads: Reads,
@@ -132,6 +144,7 @@ pub struct Loaded {
     pub role: Option<v1::WorkspaceRole>,
     pub workspace: Option<row::Workspace>,
     pub member: Option<row::Member>,
+    pub template: Option<row::WorkloadTemplate>,
     pub providers: Vec<row::Provider>,
     pub sandboxes: Vec<row::Sandbox>,
     pub attached_providers: Vec<row::Provider>,
@@ -142,6 +155,9 @@ pub struct Loaded {
     pub global_settings: row::Settings,
     pub blockers: Vec<String>,
     pub member_count: u64,
+    pub template_count: u64,
+    /// In order of their names.
+    pub services: Vec<row::ServiceEndpoint>,
     pub session_owner: Option<SessionOwner>,
 }
 
@@ -197,6 +213,8 @@ pub enum Write {
         workspace_id: Uuid,
         subject: String,
     },
+    InsertTemplate(row::WorkloadTemplate),
+    DeleteTemplate(Uuid),
     InsertProvider(row::Provider),
     /// Expects the row at `resource_version - 1`.
     UpdateProvider(row::Provider),
@@ -205,8 +223,14 @@ pub enum Write {
     InsertSandbox(row::Sandbox),
     /// Expects the row at `resource_version - 1`. Does not write attachments.
     UpdateSandbox(row::Sandbox),
-    /// With attachments, settings and policy revisions.
+    /// With attachments, services and settings. Its policies are removed after it, by
+    /// [`crate::Database::delete_forgotten`].
     DeleteSandbox(Uuid),
+    /// Of a sandbox that stands, or was inserted before it.
+    InsertService(row::ServiceEndpoint),
+    /// Expects the row at `resource_version - 1`.
+    UpdateService(row::ServiceEndpoint),
+    DeleteService(Uuid),
     Attach {
         sandbox_id: Uuid,
         provider_id: Uuid,
@@ -215,6 +239,7 @@ pub enum Write {
         sandbox_id: Uuid,
         provider_id: Uuid,
     },
+    /// The history keeps the newest hundred, the loaded one and the sandbox's current one; some of the others go.
     InsertPolicyRevision(row::PolicyRevision),
     /// Settles one revision, and every lower one that is still PENDING (and, if loaded, LOADED) as SUPERSEDED.
     SettlePolicy {

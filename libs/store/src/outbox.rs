@@ -5,6 +5,8 @@ use std::time::Duration;
 use crate::database::Database;
 use crate::error::StoreError;
 use crate::fields::only;
+use crate::flight::{Flight, Step};
+use crate::lease::{BEGIN, COMMIT};
 use crate::row::OutboxRow;
 use crate::table::outbox;
 
@@ -20,12 +22,19 @@ impl Database {
         Ok(outbox::read_all(&self.rows(outbox::older(LEFT_BEHIND.as_secs_f64(), most)).await?)?)
     }
 
-    /// Deletes marks that were published. Those that are gone already are no error.
+    /// Deletes marks that were published. Those that are gone already are no error. A crash of Postgres may bring back
+    /// those of the last moment, and they are published once more.
     ///
     /// # Errors
     /// Postgres cannot be used now.
     pub async fn delete_marks(&self, ids: Vec<i64>) -> Result<(), StoreError> {
-        self.rows(outbox::delete(ids)).await.map(drop)
+        let mut flight = Flight::default();
+        flight.add(Step::plain(BEGIN));
+        // A mark that comes back does no harm, so no mutation behind this one has to share its wait for the disk.
+        flight.add(Step::plain("SET LOCAL synchronous_commit = off"));
+        flight.add(outbox::delete(ids));
+        flight.add(Step::plain(COMMIT));
+        self.lease().await?.commit(flight).await.map(drop).map_err(StoreError::of)
     }
 
     /// How many marks wait, for a metric.

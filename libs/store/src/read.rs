@@ -5,7 +5,9 @@ mod member;
 mod policy;
 mod provider;
 mod sandbox;
+mod service;
 mod setting;
+mod template;
 mod workspace;
 
 use std::time::{Duration, SystemTime};
@@ -153,6 +155,25 @@ fn seen_all<T>(
         }
     }
     Ok(Seen { access, found })
+}
+
+/// Items of a parent, each row with the parent's id in front, and one row with null columns if there are none. None:
+/// there is no parent.
+fn seen_of_parent<T>(
+    rows: &[Row],
+    mut read: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
+) -> Result<Seen<Option<Vec<T>>>, Malformed> {
+    let Seen { access, found } = seen_one(rows, |_| Ok(()))?;
+    let Some(()) = found else { return Ok(Seen { access, found: None }) };
+    let mut items = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut fields = Fields::of(row);
+        fields.skip(table::workspace::COLUMNS + 2);
+        if !fields.is_next_null::<Uuid>()? {
+            items.push(read(&mut fields)?);
+        }
+    }
+    Ok(Seen { access, found: Some(items) })
 }
 
 impl Page {

@@ -12,7 +12,7 @@ use crate::fields::{all, only};
 use crate::flight::{Flight, Step};
 use crate::in_flight::commit;
 use crate::lease::BEGIN;
-use crate::table::{claim, command, effect, process, quota, set_aside};
+use crate::table::{claim, command, effect, forgotten, process, quota, set_aside};
 
 /// How long a command's outcome is kept.
 pub const COMMAND_KEPT: Duration = Duration::from_secs(15 * 60);
@@ -69,10 +69,17 @@ impl Database {
         let mut flight = Flight::default();
         for (caller, claims) in counts {
             flight.add(quota::take(&caller, claims));
-            flight.add(quota::forget(&caller));
         }
         commit(lease, flight).await?;
         Ok(total)
+    }
+
+    /// Deletes policies of sandboxes that are gone; how many rows there were.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn delete_forgotten(&self, most: u32) -> Result<u64, StoreError> {
+        self.count(forgotten::delete(most)).await
     }
 
     /// Deletes rows of processes that have not renewed for [`PROCESS_KEPT`] and own no session; how many there were.

@@ -84,6 +84,8 @@ pub struct Sandbox {
     pub deletion_at: Option<SystemTime>,
     /// Without `providers` and `provider_attachment_epoch`, which are rows and a column.
     pub spec: v1::SandboxSpec,
+    /// The template it was made from, as that was then. No update writes it.
+    pub created_from: Option<v1::SandboxWorkloadTemplateProvenance>,
     pub status: v1::SandboxStatus,
     pub phase: v1::SandboxPhase,
     pub current_policy_version: u32,
@@ -97,6 +99,49 @@ pub struct Sandbox {
     pub session: Option<Session>,
     /// Names of attached providers in order of attachment.
     pub providers: Vec<String>,
+}
+
+/// A workload template. It never changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadTemplate {
+    pub id: Uuid,
+    pub workspace_id: Uuid,
+    pub workspace_name: String,
+    pub name: String,
+    pub labels: Pairs,
+    pub annotations: Pairs,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+    pub spec: v1::SandboxWorkloadTemplateSpec,
+}
+
+/// A service that a sandbox exposes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServiceEndpoint {
+    pub id: Uuid,
+    pub sandbox_id: Uuid,
+    pub workspace_name: String,
+    pub sandbox_name: String,
+    /// Empty for the sandbox's one service without a name.
+    pub service: String,
+    pub target_port: u16,
+    pub authorization_mode: v1::ServiceAuthorizationMode,
+    pub resource_version: u64,
+    pub created_at: SystemTime,
+}
+
+impl ServiceEndpoint {
+    /// Its name as an object.
+    #[must_use]
+    pub fn name(&self) -> String {
+        service_name(&self.sandbox_name, &self.service)
+    }
+}
+
+/// The name of a sandbox's service as an object, which tells it apart in its workspace: names hold no double hyphen.
+#[must_use]
+pub fn service_name(sandbox: &str, service: &str) -> String {
+    if service.is_empty() { sandbox.to_owned() } else { format!("{sandbox}--{service}") }
 }
 
 /// One revision of a policy; `scope` is a sandbox, or none for the global history.

@@ -75,6 +75,47 @@ pub fn provider(row: &row::Provider, workspace: &str) -> datamodel::Provider {
     }
 }
 
+/// A workload template.
+#[must_use]
+pub fn template(row: &row::WorkloadTemplate) -> v1::SandboxWorkloadTemplate {
+    v1::SandboxWorkloadTemplate {
+        metadata: Some(datamodel::ObjectMeta {
+            id: row.id.to_string(),
+            name: row.name.clone(),
+            labels: row.labels.clone(),
+            resource_version: row.resource_version,
+            annotations: row.annotations.clone(),
+            workspace: row.workspace_name.clone(),
+            created_time: Some(timestamp(row.created_at)),
+            deletion_time: None,
+        }),
+        spec: Some(row.spec.clone()),
+    }
+}
+
+/// A service, with the label that names its sandbox.
+#[must_use]
+pub fn service(row: &row::ServiceEndpoint) -> v1::ServiceEndpoint {
+    v1::ServiceEndpoint {
+        metadata: Some(datamodel::ObjectMeta {
+            id: row.id.to_string(),
+            name: row.name(),
+            labels: [("sandbox".to_owned(), row.sandbox_name.clone())].into(),
+            resource_version: row.resource_version,
+            workspace: row.workspace_name.clone(),
+            created_time: Some(timestamp(row.created_at)),
+            ..Default::default()
+        }),
+        sandbox_id: row.sandbox_id.to_string(),
+        sandbox: row.sandbox_name.clone(),
+        name: row.service.clone(),
+        target_port: row.target_port.into(),
+        // Every service has a name of its own in the domain.
+        domain: true,
+        authorization_mode: row.authorization_mode.into(),
+    }
+}
+
 /// A sandbox with its attachments. Columns win over what the stored status says.
 #[must_use]
 pub fn sandbox(row: &row::Sandbox) -> v1::Sandbox {
@@ -99,6 +140,7 @@ pub fn sandbox(row: &row::Sandbox) -> v1::Sandbox {
             current_policy_version: row.current_policy_version,
             ..row.status.clone()
         }),
+        created_from_workload_template: row.created_from.clone(),
         ..Default::default()
     }
 }

@@ -92,8 +92,7 @@ impl Stack {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let keys = folder.path().join("keys");
         let mut broker = Broker::prepare("");
-        keys::make(&keys, &broker).await;
-        broker.configure(&fs::read_to_string(keys.join("broker/nats.conf")).unwrap());
+        keys::keys(&["init"], &keys, &broker).await;
         broker.resume().await;
         let store = if plan.own_postgres {
             let postgres = Postgres::start().await;
@@ -218,6 +217,13 @@ impl Stack {
     #[must_use]
     pub fn keys_of(&self, reader: &str) -> PathBuf {
         self.folder.path().join("keys").join(reader).join("keys.json")
+    }
+
+    /// Runs `roadstead keys ACTION…` (`stage`, `rotate`, `retire ID`) and restarts the broker with its new
+    /// configuration. Processes have the new keys when they are restarted.
+    pub async fn change_keys(&mut self, action: &[&str]) {
+        keys::keys(action, &self.folder.path().join("keys"), &self.broker).await;
+        self.broker.restart().await;
     }
 
     /// The program with these arguments, told by its environment where this system is: one of the operator's commands,

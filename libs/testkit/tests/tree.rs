@@ -169,6 +169,30 @@ fn every_mapped_fault_is_known_and_names_tests_that_exist() {
     }
 }
 
+/// Every metric that the page for operators names is registered by some role.
+#[test]
+fn the_operators_page_names_metrics_that_exist() {
+    let page = fs::read_to_string(workspace().join("docs/operations.md")).unwrap();
+    let code: String = ["libs", "services"]
+        .iter()
+        .flat_map(|folder| sources(&workspace().join(folder)))
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    let named: BTreeSet<&str> = page
+        .split("roadstead_")
+        .skip(1)
+        .map(|rest| rest.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_').next().unwrap())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(named.len() > 10, "{named:?}");
+    for name in named {
+        // A counter's suffix and the prefix of a role's own registry are added when it is shown.
+        let name = name.trim_end_matches("_total");
+        let registered = [name, name.trim_start_matches("snapshot_")];
+        assert!(registered.iter().any(|name| code.contains(&format!("\"{name}\""))), "no metric is called {name}");
+    }
+}
+
 #[test]
 fn there_is_no_mod_rs_and_no_file_called_after_nothing() {
     for folder in ["proto", "libs", "services", "e2e"] {

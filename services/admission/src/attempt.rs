@@ -228,7 +228,7 @@ impl Attempt<'_> {
     }
 
     fn replay(&self, body: &Body, receipt: &Receipt, loaded: &Loaded) -> Result<Conclusion, Refusal> {
-        let shown = body.operation.replay(receipt, loaded);
+        let shown = body.operation.replay(receipt, loaded, &self.context());
         let body = shown.ok_or(Refusal::ReplayUnavailable("the object is gone, replaced or changed"))?;
         Ok(Conclusion::Replay(Outcome::Response { body, replayed: true }))
     }
@@ -251,6 +251,9 @@ impl Attempt<'_> {
         let (object, name) = match unique {
             Unique::WorkspaceName => (Object::Workspace, workspace),
             Unique::Member => (Object::Member, self.locks.member.as_deref()),
+            Unique::TemplateName => {
+                (Object::Template, self.locks.template.as_ref().map(|template| template.name.as_str()))
+            }
             Unique::SandboxName => match &self.locks.sandboxes {
                 Sandboxes::Named(name) => (Object::Sandbox, Some(name.as_str())),
                 _ => (Object::Sandbox, None),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, DatabaseSettings, KeysSettings};
+use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, DatabaseSettings, KeysSettings, ServiceUrls};
 
 use crate::context::Rules;
 
@@ -55,6 +55,12 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_EFFECT_SECONDS", default_value_t = 20,
         value_parser = clap::value_parser!(u64).range(1..=60))]
     pub effect_seconds: u64,
+    /// Workload templates that a workspace may have
+    #[arg(long, env = "ROADSTEAD_TEMPLATES_PER_WORKSPACE", default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub templates_per_workspace: u64,
+    #[command(flatten)]
+    pub service_urls: ServiceUrls,
 }
 
 impl Config {
@@ -65,6 +71,8 @@ impl Config {
             default_image: self.default_image.clone(),
             provisioning_window: Duration::from_secs(self.provisioning_seconds),
             members_per_workspace: self.members_per_workspace,
+            templates_per_workspace: self.templates_per_workspace,
+            service_urls: self.service_urls.clone(),
         }
     }
 }

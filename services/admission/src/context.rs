@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use roadstead_service_kit::settings::ServiceUrls;
 use uuid::Uuid;
 
 use crate::caller::Caller;
@@ -54,6 +55,10 @@ pub struct Rules {
     pub provisioning_window: Duration,
     /// Members that one workspace may have.
     pub members_per_workspace: u64,
+    /// Workload templates that one workspace may have.
+    pub templates_per_workspace: u64,
+    /// Where services are reached.
+    pub service_urls: ServiceUrls,
 }
 
 impl Default for Rules {
@@ -62,6 +67,8 @@ impl Default for Rules {
             default_image: "nvcr.io/nvidia/base/ubuntu:24.04".to_owned(),
             provisioning_window: Duration::from_secs(300),
             members_per_workspace: 1000,
+            templates_per_workspace: 1000,
+            service_urls: ServiceUrls::default(),
         }
     }
 }

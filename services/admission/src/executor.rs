@@ -17,6 +17,7 @@ use roadstead_store::{Database, FlightError};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
+use crate::again::{self, Again, CROWDED};
 use crate::answer::{CodeOf, Minter, word};
 use crate::attempt::{self, Attempt, Core, Next};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
@@ -59,6 +60,7 @@ pub(crate) struct Parts {
     pub(crate) effect_time: Duration,
     /// Effects at a time. Fewer than commands: what lies outside may hang, and must not stop all else.
     pub(crate) effect_slots: Semaphore,
+    pub(crate) again: Again,
 }
 
 /// How a delivery ends.
@@ -77,6 +79,9 @@ impl Executor {
         let parts = &self.0;
         let label = Reason { reason: queue_word(queue) };
         parts.metrics.waiting.get_or_create(&label).set(i64::try_from(delivery.pending()).unwrap_or(i64::MAX));
+        let Some(_place) = parts.again.place(queue, delivery.attempt()) else {
+            return self.put_back(delivery, "crowded", CROWDED).await;
+        };
         let opened = parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
         let envelope = match opened {
             Ok(envelope) => envelope,
@@ -146,7 +151,7 @@ impl Executor {
                 }
             }
         }
-        self.contended(attempt).await
+        self.contended(attempt, deliveries).await
     }
 
     async fn fly(&self, attempt: &Attempt<'_>, waited: bool) -> Result<End, FlightError> {
@@ -186,10 +191,10 @@ impl Executor {
     }
 
     /// Rows stayed locked. Nothing was done, so the command may try until its deadline.
-    async fn contended(&self, attempt: &Attempt<'_>) -> End {
+    async fn contended(&self, attempt: &Attempt<'_>, deliveries: u64) -> End {
         match self.0.database.now().await {
             Ok(now) if now > attempt.command.deadline => self.refuse(attempt, &Refusal::DeadlinePassed).await,
-            Ok(_) => End::PutBack("contended", HELD),
+            Ok(_) => End::PutBack("contended", again::pause(deliveries)),
             Err(_) => End::PutBack("database_away", AWAY),
         }
     }

@@ -5,6 +5,7 @@
 //! `executor` (queues), `relay` (marks), `renew`, `sweep` and `admin`.
 
 mod admin;
+mod again;
 pub mod answer;
 pub mod attempt;
 pub mod authorize;
@@ -53,6 +54,7 @@ use uuid::Uuid;
 pub use config::Config;
 pub use served::Served;
 
+use again::Again;
 use answer::Minter;
 use attempt::Core;
 use context::RandomIds;
@@ -93,6 +95,8 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         default_image: _,
         members_per_workspace: _,
         effect_seconds,
+        templates_per_workspace: _,
+        service_urls: _,
     } = config;
     Method::check_rules()?;
     let keys = keys.load(ROLE)?;
@@ -134,13 +138,14 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         rules: rules.clone(),
     };
     let parts = Arc::new(Parts {
-        core: core(&keys, served, rules)?,
+        core: core(&keys, served, rules, &metrics)?,
         opener: opener(&keys)?,
         minter: Minter { signer: keys.token_signer()?, lifetime: Duration::from_secs(token_lifetime_seconds) },
         database: commands,
         bus: bus.clone(),
         marks,
         metrics,
+        again: Again::new(command_slots, report_slots),
         effect_time: Duration::from_secs(effect_seconds),
         effect_slots: Semaphore::new(usize::from(command_slots / 2).max(1)),
     });
@@ -235,7 +240,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
 }
 
 /// What commands are decided with.
-fn core(keys: &RoleKeys, served: Served, rules: context::Rules) -> anyhow::Result<Core> {
+fn core(keys: &RoleKeys, served: Served, rules: context::Rules, metrics: &Metrics) -> anyhow::Result<Core> {
     // Without its key a protected method refuses request ids; all else goes on.
     let fingerprints = match keys.fingerprints() {
         Ok(keys) => Fingerprints::new(keys),
@@ -244,6 +249,7 @@ fn core(keys: &RoleKeys, served: Served, rules: context::Rules) -> anyhow::Resul
             Fingerprints::default()
         }
     };
+    metrics.has_keys(fingerprints.key_ids());
     let vault = Box::new(CredentialVault::new(keys.credentials()?));
     Ok(Core { served, rules, fingerprints, vault, ids: Box::new(RandomIds) })
 }

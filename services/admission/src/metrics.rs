@@ -25,6 +25,14 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// A key that claims of protected methods are kept under.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Key {
+    pub key: String,
+    /// keeps, verifies.
+    pub does: &'static str,
+}
+
 /// Admission's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -45,6 +53,8 @@ pub struct Metrics {
     pub queue_oldest_seconds: Family<Reason, Gauge<f64, AtomicU64>>,
     /// Claims of successes, kept for a day.
     pub claims_completed: Gauge,
+    /// One for each key of fingerprints. Replicas that do not show the same cannot verify each other's claims.
+    pub fingerprint_keys: Family<Key, Gauge>,
     /// Claims without an outcome. They stay until an operator settles them.
     pub claims_unresolved: Gauge,
     /// Commands without an outcome, with a claim or without one.
@@ -85,6 +95,7 @@ impl Metrics {
             waiting: Family::default(),
             queue_oldest_seconds: Family::default(),
             claims_completed: Gauge::default(),
+            fingerprint_keys: Family::default(),
             claims_unresolved: Gauge::default(),
             commands_unresolved: Gauge::default(),
             set_aside_kept: Gauge::default(),
@@ -113,6 +124,11 @@ impl Metrics {
             "Age of the oldest command that waits or is at work, by queue; page if it stays above the deadline of calls",
             queue_oldest_seconds.clone(),
         );
+        registry.register(
+            "fingerprint_keys",
+            "Keys that records of request ids are kept under and verified with; all replicas need the same",
+            metrics.fingerprint_keys.clone(),
+        );
         registry.register("claims_completed", "Request ids of successes that are kept", claims_completed.clone());
         registry.register(
             "claims_unresolved",
@@ -140,5 +156,13 @@ impl Metrics {
         );
         registry.register("removed", "Rows removed by retention, by table", metrics.removed.clone());
         metrics
+    }
+
+    /// Tells which keys this process has, that of new claims first.
+    pub fn has_keys<'a>(&self, ids: impl Iterator<Item = &'a str>) {
+        for (at, id) in ids.enumerate() {
+            let does = if at == 0 { "keeps" } else { "verifies" };
+            self.fingerprint_keys.get_or_create(&Key { key: id.to_owned(), does }).set(1);
+        }
     }
 }

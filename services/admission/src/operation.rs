@@ -4,12 +4,16 @@ mod add_workspace_member;
 mod attach_sandbox_provider;
 mod create_provider;
 mod create_sandbox;
+mod create_sandbox_template;
 mod create_workspace;
 mod delete_provider;
 mod delete_sandbox;
+mod delete_sandbox_template;
+mod delete_service;
 mod delete_workspace;
 mod detach_sandbox_provider;
 mod end_session;
+mod expose_service;
 mod refresh_sandbox_token;
 mod register_session;
 mod remove_workspace_member;
@@ -23,6 +27,7 @@ mod update_provider;
 
 mod attachment;
 mod credentials;
+mod service;
 pub(crate) mod session;
 mod verdict;
 
@@ -82,7 +87,7 @@ pub trait Operation: Send + Sync {
     }
 
     /// The answer of an earlier success, shown again; none if that cannot be done.
-    fn replay(&self, _receipt: &Receipt, _loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, _receipt: &Receipt, _loaded: &Loaded, _context: &Context<'_>) -> Option<Bytes> {
         None
     }
 }
@@ -167,12 +172,16 @@ pub fn read(name: Name, request: &[u8]) -> Result<Box<dyn Operation>, Unreadable
             Method::DeleteWorkspace => decode::<v1::DeleteWorkspaceRequest>(request),
             Method::AddWorkspaceMember => decode::<v1::AddWorkspaceMemberRequest>(request),
             Method::RemoveWorkspaceMember => decode::<v1::RemoveWorkspaceMemberRequest>(request),
+            Method::CreateSandboxTemplate => decode::<v1::CreateSandboxTemplateRequest>(request),
+            Method::DeleteSandboxTemplate => decode::<v1::DeleteSandboxTemplateRequest>(request),
             Method::CreateSandbox => decode::<v1::CreateSandboxRequest>(request),
             Method::DeleteSandbox => decode::<v1::DeleteSandboxRequest>(request),
             Method::StopSandbox => decode::<v1::StopSandboxRequest>(request),
             Method::StartSandbox => decode::<v1::StartSandboxRequest>(request),
             Method::AttachSandboxProvider => decode::<v1::AttachSandboxProviderRequest>(request),
             Method::DetachSandboxProvider => decode::<v1::DetachSandboxProviderRequest>(request),
+            Method::ExposeService => decode::<v1::ExposeServiceRequest>(request),
+            Method::DeleteService => decode::<v1::DeleteServiceRequest>(request),
             Method::CreateProvider => decode::<v1::CreateProviderRequest>(request),
             Method::UpdateProvider => decode::<v1::UpdateProviderRequest>(request),
             Method::DeleteProvider => decode::<v1::DeleteProviderRequest>(request),

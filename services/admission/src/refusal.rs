@@ -19,6 +19,8 @@ pub enum Object {
     Member,
     Sandbox,
     Provider,
+    Template,
+    Service,
     PolicyRevision,
     Command,
 }
@@ -52,7 +54,7 @@ pub enum Refusal {
     PayloadMismatch,
     #[error("a call with this request id was begun and its outcome is not known; read the state before trying again")]
     OutcomeUncertain,
-    #[error("the call with this request id succeeded, but its answer cannot be shown again: {0}")]
+    #[error("the answer of the call with this request id cannot be shown: {0}; this call did nothing")]
     ReplayUnavailable(&'static str),
     #[error("this session is not the sandbox's; close it and connect again")]
     NotTheSession,
@@ -176,6 +178,8 @@ impl fmt::Display for Object {
             Self::Member => "member",
             Self::Sandbox => "sandbox",
             Self::Provider => "provider",
+            Self::Template => "template",
+            Self::Service => "service",
             Self::PolicyRevision => "policy revision",
             Self::Command => "command",
         })

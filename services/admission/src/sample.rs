@@ -82,6 +82,7 @@ pub(crate) fn nothing() -> Loaded {
         role: None,
         workspace: None,
         member: None,
+        template: None,
         providers: Vec::new(),
         sandboxes: Vec::new(),
         attached_providers: Vec::new(),
@@ -92,6 +93,8 @@ pub(crate) fn nothing() -> Loaded {
         global_settings: row::Settings::default(),
         blockers: Vec::new(),
         member_count: 0,
+        template_count: 0,
+        services: Vec::new(),
         session_owner: None,
     }
 }
@@ -144,6 +147,36 @@ pub(crate) fn provider(name: &str, keys: &[&str]) -> row::Provider {
     }
 }
 
+/// A template with an empty workload.
+pub(crate) fn template(name: &str) -> row::WorkloadTemplate {
+    row::WorkloadTemplate {
+        id: id_of(name),
+        workspace_id: Uuid::from_u128(10),
+        workspace_name: "w".into(),
+        name: name.into(),
+        labels: Pairs::new(),
+        annotations: Pairs::new(),
+        resource_version: 1,
+        created_at: NOW,
+        spec: v1::SandboxWorkloadTemplateSpec { workload: Some(Default::default()), ..Default::default() },
+    }
+}
+
+/// A service of [`sandbox`].
+pub(crate) fn service(name: &str) -> row::ServiceEndpoint {
+    row::ServiceEndpoint {
+        id: id_of(name),
+        sandbox_id: Uuid::from_u128(30),
+        workspace_name: "w".into(),
+        sandbox_name: "s".into(),
+        service: name.into(),
+        target_port: 8080,
+        authorization_mode: v1::ServiceAuthorizationMode::Strip,
+        resource_version: 1,
+        created_at: NOW,
+    }
+}
+
 /// A sandbox that was just created.
 pub(crate) fn sandbox(name: &str) -> row::Sandbox {
     let mut row = row::Sandbox {
@@ -157,6 +190,7 @@ pub(crate) fn sandbox(name: &str) -> row::Sandbox {
         created_at: NOW,
         deletion_at: None,
         spec: v1::SandboxSpec::default(),
+        created_from: None,
         status: v1::SandboxStatus::default(),
         phase: SandboxPhase::Provisioning,
         current_policy_version: 0,

@@ -7,6 +7,7 @@ pub mod provider;
 pub mod request_id;
 pub mod sandbox_spec;
 pub mod selector;
+pub mod workload_template;
 
 use crate::refusal::Refusal;
 

@@ -51,6 +51,10 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::StartSandbox
         | M::AttachSandboxProvider
         | M::DetachSandboxProvider
+        | M::CreateSandboxTemplate
+        | M::DeleteSandboxTemplate
+        | M::ExposeService
+        | M::DeleteService
         | M::CreateProvider
         | M::UpdateProvider
         | M::DeleteProvider
@@ -62,6 +66,10 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::GetSandbox
         | M::ListSandboxes
         | M::ListSandboxProviders
+        | M::GetSandboxTemplate
+        | M::ListSandboxTemplates
+        | M::GetService
+        | M::ListServices
         | M::GetProvider
         | M::ListProviders
         | M::GetGatewayConfig
@@ -93,17 +101,9 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::PeerNotifyConfigUpdate => Route::NotServed(PEERS),
 
         M::BeginRootfsTarStaging
-        | M::CreateSandboxTemplate
-        | M::GetSandboxTemplate
-        | M::ListSandboxTemplates
-        | M::DeleteSandboxTemplate
         | M::GetSandboxProviderStatus
         | M::CreateSshSession
         | M::RevokeSshSession
-        | M::ExposeService
-        | M::GetService
-        | M::ListServices
-        | M::DeleteService
         | M::ExecSandbox
         | M::ForwardTcp
         | M::ExecSandboxInteractive

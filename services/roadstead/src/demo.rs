@@ -53,7 +53,7 @@ impl Command {
         let mut report = Report::new(self.json);
         let target = self.target;
         let start = async {
-            let (target, doors) = Target::start(target, &[]).await?;
+            let (target, doors) = Target::of(target).await?;
             let detail = format!("{} edge(s), bridge at {}", doors.edges.len(), doors.bridge);
             Ok(((target, doors), detail))
         };

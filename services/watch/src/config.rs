@@ -1,7 +1,7 @@
 //! Settings of the role.
 
 use clap::Args;
-use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, DatabaseSettings, KeysSettings};
+use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, DatabaseSettings, KeysSettings, ServiceUrls};
 
 /// The read side: answers get and list from Postgres, and projects sandboxes and rights into the broker's buckets, from
 /// which every edge follows them. Any number of replicas share the work.
@@ -23,4 +23,6 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_READ_SLOTS", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub read_slots: u16,
+    #[command(flatten)]
+    pub service_urls: ServiceUrls,
 }

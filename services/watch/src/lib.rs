@@ -41,7 +41,7 @@ const ROLE: Role = Role::Watch;
 /// # Errors
 /// If it cannot start, or an essential task ends early.
 pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
-    let Config { broker, database, keys, admin, projection_slots, read_slots } = config;
+    let Config { broker, database, keys, admin, projection_slots, read_slots, service_urls } = config;
     let keys = keys.load(ROLE)?;
     let process_id = Uuid::new_v4();
     let service = Service::start(ROLE, &admin).await?;
@@ -64,7 +64,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         process_id,
         quota: DEFAULT_QUOTA,
     })?;
-    let reads = Reads { database: database.clone(), page_tokens: PageTokens::new(*keys.page_token_key()?.expose()) };
+    let page_tokens = PageTokens::new(*keys.page_token_key()?.expose());
+    let reads = Reads { database: database.clone(), page_tokens, service_urls: service_urls.into() };
     let serve_metrics = service.metrics.register(serve::Metrics::register);
     let projector = Projector::new(&bus, database.clone(), service.metrics.register(project::Metrics::register));
 

@@ -5,8 +5,12 @@ mod paging;
 mod policy;
 mod provider;
 mod sandbox;
+mod service;
 mod setting;
+mod template;
 mod workspace;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,6 +19,7 @@ use roadstead_proto::internal::User;
 use roadstead_proto::method::{Method, WorkspaceRole};
 use roadstead_proto::page_token::PageTokens;
 use roadstead_service_kit::access;
+use roadstead_service_kit::settings::ServiceUrls;
 use roadstead_store::Database;
 use roadstead_store::read::{Access, Reader, Seen};
 
@@ -23,13 +28,17 @@ use crate::refusal::Refusal;
 pub(crate) use entries::answer as entries;
 
 /// The methods that this role answers to users.
-pub(crate) const METHODS: [Method; 11] = [
+pub(crate) const METHODS: [Method; 15] = [
     Method::GetWorkspace,
     Method::ListWorkspaces,
     Method::ListWorkspaceMembers,
     Method::GetSandbox,
     Method::ListSandboxes,
     Method::ListSandboxProviders,
+    Method::GetSandboxTemplate,
+    Method::ListSandboxTemplates,
+    Method::GetService,
+    Method::ListServices,
     Method::GetProvider,
     Method::ListProviders,
     Method::GetGatewayConfig,
@@ -42,6 +51,8 @@ pub(crate) const METHODS: [Method; 11] = [
 pub(crate) struct Reads {
     pub(crate) database: Database,
     pub(crate) page_tokens: PageTokens,
+    /// Where services are reached.
+    pub(crate) service_urls: Arc<ServiceUrls>,
 }
 
 /// One call of a user.
@@ -62,6 +73,10 @@ impl Reads {
             Method::GetSandbox => encode(call.get_sandbox(decode(request)?).await?),
             Method::ListSandboxes => encode(call.list_sandboxes(decode(request)?).await?),
             Method::ListSandboxProviders => encode(call.list_sandbox_providers(decode(request)?).await?),
+            Method::GetSandboxTemplate => encode(call.get_sandbox_template(decode(request)?).await?),
+            Method::ListSandboxTemplates => encode(call.list_sandbox_templates(decode(request)?).await?),
+            Method::GetService => encode(call.get_service(decode(request)?).await?),
+            Method::ListServices => encode(call.list_services(decode(request)?).await?),
             Method::GetProvider => encode(call.get_provider(decode(request)?).await?),
             Method::ListProviders => encode(call.list_providers(decode(request)?).await?),
             Method::GetGatewayConfig => encode(call.get_gateway_config(decode(request)?).await?),

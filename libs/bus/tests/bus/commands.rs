@@ -1,7 +1,9 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use roadstead_bus::door::{CallError, CommandClient};
 use roadstead_bus::pull::{self, Delivery};
 use roadstead_bus::{Bus, EnqueueError};
@@ -66,6 +68,51 @@ async fn each_command_gets_its_own_answer() {
     }
     assert_eq!(client.pending(), 0);
     worker.stop().await;
+}
+
+/// What makes a mutation slow is its number of hops: the command and its ack, the delivery, the answer, the ack of the
+/// delivery, and a request for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_costs_six_messages_at_the_broker() {
+    const COMMANDS: usize = 20;
+    const SLOTS: usize = 8;
+    const REQUEST_STANDS: Duration = Duration::from_secs(3);
+    let world = World::new().await;
+    let began = Instant::now();
+    let worker = worker(&world, &log()).await;
+    let client = client(&world.bus(Role::Edge).await).await;
+    assert_eq!(ended(call(&client, "first", LONG)).await.unwrap(), "FIRST");
+
+    let spy = async_nats::connect(world.broker.url()).await.unwrap();
+    let mut seen = spy.subscribe(">").await.unwrap();
+    spy.flush().await.unwrap();
+    for _ in 0..COMMANDS {
+        ended(call(&client, "again", LONG)).await.unwrap();
+    }
+    worker.stop().await;
+    spy.publish("end", Bytes::new()).await.unwrap();
+
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    while let Some(message) = seen.next().await.filter(|message| message.subject.as_str() != "end") {
+        let class = match message.subject.as_str() {
+            subject if subject.starts_with("roadstead.command.") => "command and delivery",
+            subject if subject.starts_with("$JS.ACK.") => "ack of the delivery",
+            subject if subject.starts_with("$JS.API.CONSUMER.MSG.NEXT.") => "request for the next",
+            // A request that stood too long ends with a status.
+            _ if message.status.is_some() => "status",
+            _ if message.payload.is_empty() => "barrier",
+            _ => "ack of the command and answer",
+        };
+        *counts.entry(class).or_default() += 1;
+    }
+    let count = |class: &str| counts.get(class).copied().unwrap_or_default();
+    assert_eq!(count("command and delivery"), 2 * COMMANDS, "{counts:?}");
+    assert_eq!(count("ack of the command and answer"), 2 * COMMANDS, "{counts:?}");
+    assert_eq!(count("ack of the delivery"), COMMANDS, "{counts:?}");
+    // One more may be left from the first command, one less is made by a loop that stops.
+    let renewed = usize::try_from(began.elapsed().as_secs() / REQUEST_STANDS.as_secs()).unwrap() * SLOTS;
+    let requests = count("request for the next");
+    assert!((COMMANDS - 1..=COMMANDS + 1 + renewed).contains(&requests), "{counts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

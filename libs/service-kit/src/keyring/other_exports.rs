@@ -7,8 +7,9 @@ use roadstead_proto::role::Role;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use crate::key_file::{self, Existing, KeyFileError};
+use crate::key_file::{self, KeyFileError};
 use crate::role_keys::secret_text;
+use crate::whole_file::Existing;
 
 /// Each role's public keys at the broker; nothing here is secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ impl AdminSettings {
     /// The address that was asked for, else the role's own.
     #[must_use]
     pub fn address(&self, role: Role) -> SocketAddr {
-        self.admin_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, default_port(role))))
+        self.admin_listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, admin_port(role))))
     }
 
     /// How long a drain may take.
@@ -34,7 +34,8 @@ impl AdminSettings {
 }
 
 /// The admin port of each role, unless told otherwise.
-const fn default_port(role: Role) -> u16 {
+#[must_use]
+pub const fn admin_port(role: Role) -> u16 {
     match role {
         Role::Edge => 17680,
         Role::Admission => 17681,

@@ -3,14 +3,11 @@
 use super::{Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::{Fields, all};
+use crate::fields::all;
 use crate::flight::Step;
 use crate::parameter::value;
 use crate::row::Provider;
-use crate::table;
 use crate::table::provider::{columns, read};
-use tokio_postgres::Row;
-use uuid::Uuid;
 
 /// What a list may order by and show; a role that may not read the values cannot use `*`.
 macro_rules! shown {
@@ -129,24 +126,6 @@ impl Database {
                 value(i64::from(most)),
             ],
         );
-        let rows = self.rows(step).await?;
-        let there = super::seen_one(&rows, |_| Ok(()))?;
-        let found = match there.found {
-            None => None,
-            Some(()) => Some(attached(&rows)?),
-        };
-        Ok(Seen { access: there.access, found })
+        Ok(super::seen_of_parent(&self.rows(step).await?, read)?)
     }
-}
-
-fn attached(rows: &[Row]) -> Result<Vec<Provider>, StoreError> {
-    let mut providers = Vec::with_capacity(rows.len());
-    for row in rows {
-        let mut fields = Fields::of(row);
-        fields.skip(table::workspace::COLUMNS + 2);
-        if !fields.is_next_null::<Uuid>()? {
-            providers.push(read(&mut fields)?);
-        }
-    }
-    Ok(providers)
 }

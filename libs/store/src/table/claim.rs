@@ -53,10 +53,12 @@ const DELETE_OLD: &str = "WITH old AS (
     WHERE (c.caller, c.method, c.scope, c.request_id) = (old.caller, old.method, old.scope, old.request_id)
     RETURNING c.caller";
 
+/// Waits for whoever is deleting the same ones: there is room when this has ended, whoever has made it. All take them in
+/// one order.
 const DELETE_OLD_OF_CALLER: &str = "WITH old AS (
         SELECT caller, method, scope, request_id FROM claim
         WHERE caller = $3 AND completed_at < clock_timestamp() - $1::float8 * interval '1 second'
-        LIMIT $2 FOR UPDATE SKIP LOCKED
+        ORDER BY method, scope, request_id LIMIT $2 FOR UPDATE
     )
     DELETE FROM claim c USING old
     WHERE (c.caller, c.method, c.scope, c.request_id) = (old.caller, old.method, old.scope, old.request_id)

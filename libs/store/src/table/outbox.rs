@@ -18,7 +18,10 @@ const DELETE: &str = "DELETE FROM outbox WHERE id = ANY ($1)";
 
 const COUNT: &str = "SELECT count(*) FROM outbox";
 
-const OLDEST: &str = "SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 FROM outbox";
+/// The one that was written first, or nearly so: no backlog, however long, is looked through for it.
+const OLDEST: &str = "SELECT coalesce((
+        SELECT extract(epoch FROM clock_timestamp() - created_at) FROM outbox ORDER BY id LIMIT 1
+    ), 0)::float8";
 
 /// The marks of the open transaction.
 pub(crate) fn own() -> Step {

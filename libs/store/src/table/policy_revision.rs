@@ -18,6 +18,9 @@ pub(crate) use columns;
 /// How many there are.
 pub(crate) const COLUMNS: usize = 9;
 
+/// Newest revisions of a history that are kept, whatever became of them.
+const KEPT: u32 = 100;
+
 const LATEST_GLOBAL: &str = concat!(
     "SELECT ",
     columns!(),
@@ -27,6 +30,14 @@ const LATEST_GLOBAL: &str = concat!(
 const INSERT: &str = "INSERT INTO policy_revision
         (scope, version, hash, policy, status, load_error, created_at, loaded_at, provenance)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+
+/// Nobody asks for these any more: they are neither among the newest, nor loaded, nor what the sandbox says it runs.
+/// A few at a time, so that a history that has grown long costs no write much.
+const PRUNE: &str = "DELETE FROM policy_revision WHERE scope = $1 AND version IN (
+        SELECT r.version FROM policy_revision r
+        WHERE r.scope = $1 AND r.version <= $2 AND r.status <> 2
+            AND NOT EXISTS (SELECT FROM sandbox s WHERE s.id = r.scope AND s.current_policy_version = r.version)
+        ORDER BY r.version LIMIT 10)";
 
 /// Only open revisions are looked at, by an index that has no others.
 const SETTLE: &str = "WITH hit AS (
@@ -59,6 +70,12 @@ pub(crate) fn insert(row: PolicyRevision) -> Step {
             pairs(row.provenance),
         ],
     )
+}
+
+/// Removes what is too old once `version` is the newest of its history; none if nothing can be.
+pub(crate) fn prune(of: Option<Uuid>, version: u32) -> Option<Step> {
+    let oldest = version.checked_sub(KEPT).filter(|oldest| *oldest > 0)?;
+    Some(Step::new(PRUNE, [scope(of), value(i64::from(oldest))]))
 }
 
 pub(crate) fn settle(of: Option<Uuid>, version: u32, status: PolicyStatus, error: String) -> Step {

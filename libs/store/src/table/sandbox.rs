@@ -13,7 +13,7 @@ use crate::row::{Sandbox, Session};
 macro_rules! columns {
     () => {
         "s.id, s.workspace_id, s.workspace_name, s.name, s.labels, s.annotations, s.resource_version, s.created_at, \
-         s.deletion_at, s.spec, s.status, s.phase, s.current_policy_version, s.attachment_epoch, s.generation, \
+         s.deletion_at, s.spec, s.created_from, s.status, s.phase, s.current_policy_version, s.attachment_epoch, s.generation, \
          s.provisioning_deadline, s.configuration_instance_id, s.session_id, s.session_bridge_id, \
          s.session_instance_id, s.session_epoch, s.session_config_push, s.session_result_number, s.session_end_number"
     };
@@ -93,6 +93,16 @@ selected!(
 );
 
 selected!(
+    SERVICES,
+    concat!(
+        "SELECT ",
+        crate::table::service_endpoint::columns!(),
+        " FROM sandbox s JOIN service_endpoint e ON e.sandbox_id = s.id"
+    ),
+    " ORDER BY e.service"
+);
+
+selected!(
     OWNER_IS_GONE,
     concat!("SELECT ", crate::table::process::owner_is_gone!("$3"), " FROM sandbox s"),
     " ORDER BY s.id LIMIT 1"
@@ -122,9 +132,9 @@ const PAST_DEADLINE: &str = concat!(
 const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_version, deletion_at, spec, status, phase,
         current_policy_version, attachment_epoch, generation, provisioning_deadline, configuration_instance_id,
         session_id, session_bridge_id, session_instance_id, session_epoch, session_config_push, session_result_number,
-        session_end_number, workspace_id, workspace_name, name, created_at)
+        session_end_number, workspace_id, workspace_name, name, created_at, created_from)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-        $24)";
+        $24, $25)";
 
 const UPDATE: &str = "WITH hit AS (
         UPDATE sandbox SET labels = $2, annotations = $3, resource_version = $4, deletion_at = $5, spec = $6,
@@ -193,6 +203,10 @@ impl Selection {
         self.step(&SETTINGS, None)
     }
 
+    pub(crate) fn services(&self) -> Step {
+        self.step(&SERVICES, None)
+    }
+
     pub(crate) fn owner_is_gone(&self, judge: Uuid) -> Step {
         self.step(&OWNER_IS_GONE, Some(value(judge)))
     }
@@ -228,10 +242,15 @@ pub(crate) fn all_after(after: Uuid, most: u32) -> Step {
 }
 
 pub(crate) fn insert(row: Sandbox) -> Step {
-    let identity =
-        [value(row.workspace_id), value(row.workspace_name.clone()), value(row.name.clone()), time(row.created_at)];
+    let lasting = [
+        value(row.workspace_id),
+        value(row.workspace_name.clone()),
+        value(row.name.clone()),
+        time(row.created_at),
+        value(row.created_from.as_ref().map(prost::Message::encode_to_vec)),
+    ];
     let mut parameters = Vec::from(changing(row));
-    parameters.extend(identity);
+    parameters.extend(lasting);
     Step { sql: INSERT, parameters }
 }
 
@@ -284,6 +303,7 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Sandbox, Malformed> {
         created_at: fields.time()?,
         deletion_at: fields.take()?,
         spec: fields.message()?,
+        created_from: fields.optional_message()?,
         status: fields.message()?,
         phase: fields.number()?,
         current_policy_version: fields.version()?,

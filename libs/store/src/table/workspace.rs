@@ -24,7 +24,9 @@ const LOCK_UPDATE: &str = concat!("SELECT ", columns!(), " FROM workspace w WHER
 const BY_ID: &str = concat!("SELECT ", columns!(), " FROM workspace w WHERE w.id = $1");
 
 const BLOCKERS: &str = "SELECT 'sandbox' WHERE EXISTS (SELECT FROM sandbox WHERE workspace_name = $1)
-    UNION ALL SELECT 'provider' WHERE EXISTS (SELECT FROM provider WHERE workspace_name = $1)";
+    UNION ALL SELECT 'provider' WHERE EXISTS (SELECT FROM provider WHERE workspace_name = $1)
+    UNION ALL SELECT 'service' WHERE EXISTS (SELECT FROM service_endpoint WHERE workspace_name = $1)
+    UNION ALL SELECT 'template' WHERE EXISTS (SELECT FROM workload_template WHERE workspace_name = $1)";
 
 const INSERT: &str = "INSERT INTO workspace (id, name, labels, resource_version, created_at, terminating_since)
     VALUES ($1, $2, $3, $4, $5, $6)";

@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use roadstead_proto::api::v1::{PolicyStatus, WorkspaceRole};
 use roadstead_proto::role::Role;
-use roadstead_store::FlightError;
 use roadstead_store::liveness::ProcessKind;
-use roadstead_store::mutation::{Ledger, Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::mutation::{
+    Ledger, Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, TemplateByName, Write,
+};
 use roadstead_store::read::{After, Page, Reader};
+use roadstead_store::{FlightError, row};
 use roadstead_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -18,8 +20,8 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use crate::world::{
-    CALLER, World, by_id, claimed, command, effect, in_workspace, next, pairs, policy, response, session, setting,
-    workspace,
+    CALLER, World, by_id, claimed, command, effect, in_workspace, next, pairs, policy, response, service, session,
+    setting, template, workspace,
 };
 
 /// Stands between the store and Postgres.
@@ -123,6 +125,7 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
     let locks = Locks {
         subject: Some("ann".into()),
         member: Some("bob".into()),
+        template: Some(TemplateByName { name: "t".into(), lock: Lock::Update }),
         global: true,
         providers: Providers::Named(vec!["p".into()], ProviderLock::Share),
         sandboxes: Sandboxes::Named("s".into()),
@@ -134,6 +137,8 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             global_settings: true,
             blockers: true,
             member_count: true,
+            template_count: true,
+            services: true,
             session_owner: true,
             policy_version: Some(1),
         },
@@ -216,11 +221,15 @@ async fn no_statement_reads_a_whole_table() {
     world.member(&w, "ann", WorkspaceRole::User).await;
     let p = world.provider(&w, "p").await;
     let s = world.sandbox(&w, "s").await;
+    let (t, web) = (template(&w, "t"), service(&s, "web"));
     let (watch, builder) = (world.role(Role::Watch), world.role(Role::ConfigSnapshot));
     let reader = Reader { subject: Some("ann") };
     let page = || Page { labels: pairs(&[("app", "s")]), after: After::default(), most: 10 };
     world
         .write(vec![
+            Write::InsertTemplate(t.clone()),
+            Write::InsertService(web.clone()),
+            Write::UpdateService(row::ServiceEndpoint { resource_version: 2, ..web.clone() }),
             Write::Attach { sandbox_id: s.id, provider_id: p.id },
             Write::InsertPolicyRevision(policy(Some(s.id), 1)),
             Write::SettlePolicy { scope: Some(s.id), version: 1, status: PolicyStatus::Loaded, error: String::new() },
@@ -237,6 +246,8 @@ async fn no_statement_reads_a_whole_table() {
         global_settings: true,
         blockers: true,
         member_count: true,
+        template_count: true,
+        services: true,
         session_owner: true,
         policy_version: Some(1),
     };
@@ -248,6 +259,7 @@ async fn no_statement_reads_a_whole_table() {
     for (sandboxes, reads) in selections {
         let locks = Locks {
             subject: Some("ann".into()),
+            template: Some(TemplateByName { name: "t".into(), lock: Lock::Share }),
             global: true,
             providers: Providers::Named(vec!["p".into()], ProviderLock::Update),
             sandboxes,
@@ -263,6 +275,13 @@ async fn no_statement_reads_a_whole_table() {
     watch.sandbox("w", "s", reader).await.unwrap();
     watch.sandboxes("w", reader, page()).await.unwrap();
     watch.sandboxes_everywhere(page()).await.unwrap();
+    watch.template("w", "t", reader).await.unwrap();
+    watch.templates("w", reader, page()).await.unwrap();
+    watch.templates_everywhere(page()).await.unwrap();
+    watch.service("w", "s", "web", reader).await.unwrap();
+    watch.services("w", reader, page()).await.unwrap();
+    watch.sandbox_services("w", "s", reader, page()).await.unwrap();
+    watch.services_everywhere(page()).await.unwrap();
     watch.provider("w", "p", reader).await.unwrap();
     watch.providers("w", reader, page()).await.unwrap();
     watch.providers_everywhere(page()).await.unwrap();
@@ -286,6 +305,7 @@ async fn no_statement_reads_a_whole_table() {
     world.store.unresolved((std::time::SystemTime::UNIX_EPOCH, Uuid::nil()), 10).await.unwrap();
     world.store.unresolved_claims().await.unwrap();
     world.store.left_behind(10).await.unwrap();
+    world.write(vec![Write::DeleteService(web.id), Write::DeleteTemplate(t.id)]).await;
     world.write(vec![Write::Detach { sandbox_id: s.id, provider_id: p.id }, Write::DeleteSandbox(s.id)]).await;
     world.write(vec![Write::DeleteProvider(p.id), Write::DeleteWorkspace(w.id)]).await;
 

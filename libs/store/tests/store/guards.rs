@@ -8,7 +8,8 @@ use roadstead_store::row;
 use uuid::Uuid;
 
 use crate::world::{
-    World, claimed, command, effect, member, next, policy, provider, refusal, sandbox, setting, workspace,
+    World, claimed, command, effect, member, next, policy, provider, refusal, sandbox, service, setting, template,
+    workspace,
 };
 
 /// Begins a mutation, runs `sql` beside it, and concludes: what came of it. Nothing may be left of it.
@@ -29,26 +30,31 @@ struct Objects {
     w: row::Workspace,
     s: row::Sandbox,
     p: row::Provider,
+    t: row::WorkloadTemplate,
+    web: row::ServiceEndpoint,
 }
 
 async fn objects(world: &World) -> Objects {
     let w = world.workspace("w").await;
     world.member(&w, "ann", WorkspaceRole::User).await;
     let (s, p) = (world.sandbox(&w, "s").await, world.provider(&w, "p").await);
+    let (t, web) = (template(&w, "t"), service(&s, "web"));
     world
         .write(vec![
+            Write::InsertTemplate(t.clone()),
+            Write::InsertService(web.clone()),
             Write::InsertPolicyRevision(policy(Some(s.id), 1)),
             Write::PutSetting { scope: Some(s.id), key: "k".into(), value: setting("v") },
             Write::SetSettingsRevision { scope: Some(s.id), revision: 1 },
         ])
         .await;
-    Objects { w, s, p }
+    Objects { w, s, p, t, web }
 }
 
 #[tokio::test]
 async fn a_write_that_misses_its_row_undoes_everything() {
     let mut world = World::new().await;
-    let Objects { w, s, p } = objects(&world).await;
+    let Objects { w, s, p, t, web } = objects(&world).await;
     let updated = |row: &row::Workspace| row::Workspace { resource_version: row.resource_version + 1, ..row.clone() };
     let update_provider = row::Provider { resource_version: 2, ..p.clone() };
     let settle = |version| Write::SettlePolicy {
@@ -84,6 +90,13 @@ async fn a_write_that_misses_its_row_undoes_everything() {
             format!("insert into roadstead.attachment (sandbox_id, provider_id) values ('{}', '{}')", s.id, p.id),
             Write::Attach { sandbox_id: s.id, provider_id: p.id },
         ),
+        ("delete from roadstead.workload_template".into(), Write::DeleteTemplate(t.id)),
+        (
+            "update roadstead.service_endpoint set resource_version = 7".into(),
+            Write::UpdateService(row::ServiceEndpoint { resource_version: 2, ..web.clone() }),
+        ),
+        ("select 1".into(), Write::InsertService(service(&s, "web"))),
+        ("delete from roadstead.service_endpoint".into(), Write::DeleteService(web.id)),
         // Still attached.
         ("select 1".into(), Write::DeleteProvider(p.id)),
         ("delete from roadstead.attachment".into(), Write::Detach { sandbox_id: s.id, provider_id: p.id }),
@@ -92,8 +105,10 @@ async fn a_write_that_misses_its_row_undoes_everything() {
         ("delete from roadstead.provider".into(), Write::Attach { sandbox_id: s.id, provider_id: p.id }),
         ("select 1".into(), Write::DeleteProvider(p.id)),
         ("delete from roadstead.sandbox".into(), Write::DeleteSandbox(s.id)),
+        ("select 1".into(), Write::InsertService(service(&s, "x"))),
         ("delete from roadstead.workspace where name = 'w'".into(), Write::InsertSandbox(sandbox(&w, "x"))),
         ("select 1".into(), Write::InsertProvider(provider(&w, "x"))),
+        ("select 1".into(), Write::InsertTemplate(template(&w, "x"))),
         ("select 1".into(), Write::InsertMember(member(&w, "bob", WorkspaceRole::User))),
         ("select 1".into(), Write::DeleteWorkspace(w.id)),
     ];
@@ -135,6 +150,13 @@ async fn a_name_taken_between_the_flights_is_a_conflict() {
             ),
             Write::InsertMember(member(&w, "x", WorkspaceRole::Admin)),
             Unique::Member,
+        ),
+        (
+            format!(
+                "insert into roadstead.workload_template (workspace_id, workspace_name, id, name) values {v}, gen_random_uuid(), 'x')"
+            ),
+            Write::InsertTemplate(template(&w, "x")),
+            Unique::TemplateName,
         ),
     ];
     for (sql, write, expected) in cases {

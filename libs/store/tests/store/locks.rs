@@ -2,28 +2,34 @@ use std::time::Duration;
 
 use roadstead_proto::api::v1::{SandboxPhase, WorkspaceRole};
 use roadstead_store::FlightError;
-use roadstead_store::mutation::{Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, SessionOwner, Write};
+use roadstead_store::mutation::{
+    Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, SessionOwner, TemplateByName, Write,
+};
 use roadstead_testkit::eventually;
 use roadstead_testkit::sql::Session;
 use uuid::Uuid;
 
-use crate::world::{World, by_id, by_name, claimed, command, effect, in_workspace, next, policy, setting};
+use crate::world::{
+    World, by_id, by_name, claimed, command, effect, in_workspace, next, policy, service, setting, template,
+};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One row of each kind, in the order in which they are to be locked.
-const ROWS: [&str; 5] = [
+const ROWS: [&str; 6] = [
     "select 1 from roadstead.workspace where name = 'w' for update",
     "select 1 from roadstead.member where subject in ('ann', 'bob') for update",
+    "select 1 from roadstead.workload_template where name = 't' for update",
     "select 1 from roadstead.provider where name in ('a', 'b') for update",
     "select 1 from roadstead.sandbox where name = 's' for update",
-    "select 1 from roadstead.quota for update",
+    "select 1 from roadstead.quota_slot for update",
 ];
 
 fn everything() -> Locks {
     Locks {
         subject: Some("ann".into()),
         member: Some("bob".into()),
+        template: Some(TemplateByName { name: "t".into(), lock: Lock::Update }),
         providers: Providers::Named(vec!["b".into(), "a".into()], ProviderLock::Update),
         sandboxes: Sandboxes::Named("s".into()),
         ..in_workspace("w", Lock::Update)
@@ -37,6 +43,13 @@ async fn populated() -> World {
     world.member(&w, "bob", WorkspaceRole::Admin).await;
     let (a, b) = (world.provider(&w, "a").await, world.provider(&w, "b").await);
     let s = world.sandbox(&w, "s").await;
+    world
+        .write(vec![
+            Write::InsertTemplate(template(&w, "t")),
+            Write::InsertService(service(&s, "web")),
+            Write::InsertService(service(&s, "")),
+        ])
+        .await;
     let attach = |provider_id| Write::Attach { sandbox_id: s.id, provider_id };
     world.write(vec![attach(b.id), attach(a.id)]).await;
     let with_claim = world.first(&claimed("w", Uuid::new_v4()), &Locks::default()).await.unwrap();
@@ -45,7 +58,7 @@ async fn populated() -> World {
 }
 
 /// Waits until the transaction under test waits for a lock.
-async fn until_it_waits(world: &World) {
+pub(crate) async fn until_it_waits(world: &World) {
     let mut side = world.postgres.session().await;
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
@@ -69,7 +82,7 @@ async fn is_free(side: &mut Session, row: &str) -> bool {
 #[tokio::test]
 async fn locks_are_taken_in_the_one_order_and_the_count_last() {
     let mut world = populated().await;
-    for (held, row) in ROWS[..4].iter().enumerate() {
+    for (held, row) in ROWS[..5].iter().enumerate() {
         world.sql.hold(row).await;
         let (store, locks) = (world.store.clone(), everything());
         let running = tokio::spawn(async move { store.first_flight(&claimed("w", Uuid::new_v4()), &locks).await });
@@ -83,12 +96,12 @@ async fn locks_are_taken_in_the_one_order_and_the_count_last() {
         world.sql.release().await;
         let in_flight = running.await.unwrap().unwrap();
         for (index, row) in ROWS.iter().enumerate() {
-            assert_eq!(is_free(&mut side, row).await, index == 4, "{row} between the flights");
+            assert_eq!(is_free(&mut side, row).await, index == 5, "{row} between the flights");
         }
         in_flight.abandon().await;
     }
     // The second flight waits for the count with its own state already written.
-    world.sql.hold(ROWS[4]).await;
+    world.sql.hold(ROWS[5]).await;
     let in_flight = world.first(&claimed("w", Uuid::new_v4()), &everything()).await.unwrap();
     let concluding = tokio::spawn(in_flight.conclude(effect(Vec::new())));
     until_it_waits(&world).await;
@@ -109,6 +122,8 @@ async fn everything_that_was_asked_for_is_loaded() {
         global_settings: true,
         blockers: true,
         member_count: true,
+        template_count: true,
+        services: true,
         session_owner: true,
         policy_version: Some(1),
     };
@@ -150,8 +165,10 @@ async fn everything_that_was_asked_for_is_loaded() {
     assert_eq!(loaded.global_policy.as_ref().map(|row| (row.scope, row.version)), Some((None, 9)));
     assert_eq!((loaded.sandbox_settings.revision, loaded.sandbox_settings.values["k"].clone()), (1, setting("own")));
     assert_eq!((loaded.global_settings.revision, loaded.global_settings.values["g"].clone()), (1, setting("all")));
-    assert_eq!(loaded.blockers, ["sandbox", "provider"]);
-    assert_eq!(loaded.member_count, 2);
+    assert_eq!(loaded.blockers, ["sandbox", "provider", "service", "template"]);
+    assert_eq!((loaded.member_count, loaded.template_count), (2, 1));
+    assert_eq!(loaded.template.as_ref().map(|row| row.name.as_str()), Some("t"));
+    assert_eq!(loaded.services.iter().map(|row| row.name()).collect::<Vec<_>>(), ["s", "s--web"]);
     assert_eq!(loaded.session_owner, Some(SessionOwner::Alive));
     in_flight.abandon().await;
 
@@ -198,6 +215,9 @@ async fn a_plan_that_would_read_nothing_is_a_fault() {
         Locks { sandboxes: Sandboxes::OfLockedProviders, ..in_workspace("w", Lock::Share) },
         Locks { member: Some("ann".into()), ..Locks::default() },
         Locks { providers: Providers::Named(Vec::new(), ProviderLock::Share), ..Locks::default() },
+        Locks { template: Some(TemplateByName { name: "t".into(), lock: Lock::Share }), ..Locks::default() },
+        Locks { reads: Reads { template_count: true, ..Reads::default() }, ..Locks::default() },
+        Locks { reads: Reads { services: true, ..Reads::default() }, ..in_workspace("w", Lock::Share) },
         Locks { reads: Reads { policy: true, ..Reads::default() }, ..in_workspace("w", Lock::Share) },
         Locks { reads: Reads { blockers: true, ..Reads::default() }, ..Locks::default() },
     ];
@@ -289,7 +309,7 @@ async fn names_in_any_order_never_deadlock() {
 #[tokio::test]
 async fn a_row_that_stays_locked_is_a_retry_and_not_a_busy_ledger() {
     let mut world = populated().await;
-    world.sql.hold(ROWS[3]).await;
+    world.sql.hold(ROWS[4]).await;
     let refused = world.first(&command(), &by_name("w", "s")).await;
     assert!(matches!(refused, Err(FlightError::Retry(_))), "{refused:?}");
     world.sql.release().await;

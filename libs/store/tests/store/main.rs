@@ -1,6 +1,7 @@
 //! The store against a real Postgres.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step fails the test")]
 
+mod cleanup;
 mod flights;
 mod guards;
 mod inputs;
@@ -9,7 +10,9 @@ mod liveness;
 mod locks;
 mod marks;
 mod migrations;
+mod quota;
 mod reads;
 mod retention;
+mod templates_and_services;
 mod tls;
 mod world;

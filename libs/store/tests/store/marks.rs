@@ -193,6 +193,11 @@ async fn what_hangs_on_a_sandbox_goes_with_it() {
         ])
         .await;
     world.write(vec![Write::DeleteSandbox(s.id)]).await;
+    // Its policies after it, of which nobody is told.
+    let drawn = "select last_value from pg_sequences where sequencename = 'outbox_id_seq'";
+    let before = world.sql.value(drawn).await;
+    assert_eq!(world.store.delete_forgotten(10).await.unwrap(), 1);
+    assert_eq!(world.sql.value(drawn).await, before);
     let left = "select (select count(*) from roadstead.attachment), (select count(*) from roadstead.policy_revision), \
         (select count(*) from roadstead.setting), (select count(*) from roadstead.settings_revision)";
     assert_eq!(world.sql.run(left).await, [["0", "1", "1", "1"]]);

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use roadstead_proto::role::Role;
 use roadstead_store::migrate::{Raised, migrate, raise_epoch};
 use roadstead_testkit::sql::Session;
@@ -16,6 +18,54 @@ async fn migrations_run_twice_and_by_several_at_once() {
     let mut sql = postgres.session().await;
     assert_eq!(sql.value("select count(*) from roadstead.workspace where name = 'default'").await, "1");
     assert_eq!(sql.value("select value from roadstead.epoch").await, "1");
+}
+
+/// A session's lock would stay behind in a pooler's session, which its holder need not meet again.
+#[tokio::test]
+async fn the_turn_to_migrate_is_a_transactions_and_who_waits_for_it_holds_nothing() {
+    let postgres = roadstead_testkit::Database::empty().await;
+    let mut side = postgres.session().await;
+    // The first to have the turn stands still: the schema is being made by somebody else.
+    side.hold("create schema roadstead").await;
+    let migration = || {
+        let url = postgres.owner().url_with_password().into();
+        tokio::spawn(async move { migrate(&url, &passwords()).await })
+    };
+    let first = migration();
+    let mut look = postgres.session().await;
+    let holders = "select l.pid, a.state from pg_locks l join pg_stat_activity a using (pid)
+        where l.locktype = 'advisory' and a.datname = current_database()";
+    let waits = "select count(*) from pg_stat_activity where datname = current_database()
+        and wait_event_type = 'Lock' and query like 'CREATE SCHEMA%'";
+    until(&mut look, waits, "1").await;
+    let held = look.run(holders).await;
+    assert_eq!(held.iter().map(|row| row[1].as_str()).collect::<Vec<_>>(), ["idle in transaction"]);
+
+    let others: Vec<_> = (0..3).map(|_| migration()).collect();
+    let owners = "select count(*) from pg_stat_activity where datname = current_database() and usename = 'roadstead'";
+    until(&mut look, owners, "5").await;
+    for _ in 0..20 {
+        assert_eq!(look.run(holders).await.len(), 1, "somebody else has, or queues for, the lock");
+    }
+    side.release().await;
+    for migration in others.into_iter().chain([first]) {
+        migration.await.unwrap().unwrap();
+    }
+    until(&mut look, owners, "0").await;
+    assert_eq!(look.value("select count(*) from roadstead.workspace where name = 'default'").await, "1");
+}
+
+/// Waits until a query answers so.
+async fn until(side: &mut Session, sql: &str, expected: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let value = side.value(sql).await;
+        if value == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{sql}: {value}, not {expected}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -55,6 +105,8 @@ async fn roles_reach_no_further_than_their_grants() {
                  values ('x', gen_random_uuid(), gen_random_uuid(), true)",
                 "update roadstead.sandbox set name = 'x'",
                 "delete from roadstead.workspace",
+                "select * from roadstead.workload_template",
+                "select * from roadstead.service_endpoint",
                 "select * from roadstead.command",
                 "select * from roadstead.claim",
                 "select * from roadstead.process",
@@ -66,6 +118,8 @@ async fn roles_reach_no_further_than_their_grants() {
             &[
                 "update roadstead.sandbox set name = 'x'",
                 "delete from roadstead.member",
+                "delete from roadstead.workload_template",
+                "update roadstead.service_endpoint set target_port = 1",
                 "select credential_values from roadstead.provider",
                 "select * from roadstead.provider",
                 "select * from roadstead.command",

@@ -1,11 +1,15 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use roadstead_proto::api::v1::PolicyStatus;
+use roadstead_proto::role::Role;
 use roadstead_store::liveness::ProcessKind;
-use roadstead_store::mutation::{Command, Locks};
+use roadstead_store::mutation::{Command, Locks, Write};
+use roadstead_store::read::Reader;
+use roadstead_store::row;
 use uuid::Uuid;
 
-use crate::world::{CALLER, World, claimed, command, effect, refusal};
+use crate::world::{CALLER, World, claimed, command, effect, policy, refusal, sandbox};
 
 async fn age(world: &mut World, table: &str, columns: &[&str], by: &str) {
     let set: Vec<_> = columns.iter().map(|column| format!("{column} = {column} - interval '{by}'")).collect();
@@ -65,7 +69,7 @@ async fn claims_go_a_day_after_completion_and_the_quota_with_them() {
     assert_eq!(world.store.delete_old_claims(2).await.unwrap(), 0);
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 1);
     assert_eq!(world.store.quota_used(&other).await.unwrap(), 0);
-    assert_eq!(count(&mut world, "quota").await, "1");
+    assert_eq!(world.sql.value("select count(distinct caller) from roadstead.quota_slot").await, "1");
     assert_eq!(world.store.unresolved_claims().await.unwrap(), 1);
 }
 
@@ -98,7 +102,7 @@ async fn sweeps_at_the_same_time_count_each_claim_once() {
         total += sweep.await.unwrap();
     }
     assert_eq!(total, 12);
-    assert_eq!(count(&mut world, "quota").await, "0");
+    assert_eq!(count(&mut world, "quota_slot").await, "0");
 }
 
 #[tokio::test]
@@ -129,4 +133,77 @@ async fn deliveries_set_aside_are_kept_counted_and_go_in_the_end() {
     assert_eq!(world.store.delete_old_set_aside(10).await.unwrap(), 0);
     age(&mut world, "set_aside", &["created_at"], "31 days").await;
     assert_eq!(world.store.delete_old_set_aside(10).await.unwrap(), 1);
+}
+
+/// Versions of a history, in order.
+async fn versions(world: &mut World, scope: Option<Uuid>) -> Vec<u32> {
+    let scope = scope.unwrap_or_default();
+    let sql = format!(
+        "select string_agg(version::text, ' ' order by version) from roadstead.policy_revision where scope = '{scope}'"
+    );
+    world.sql.value(&sql).await.split(' ').map(|version| version.parse().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_history_keeps_the_newest_hundred_the_loaded_and_the_current_revision() {
+    let mut world = World::new().await;
+    let w = world.workspace("w").await;
+    let s = row::Sandbox { current_policy_version: 3, ..sandbox(&w, "s") };
+    let other = world.sandbox(&w, "other").await;
+    world.write(vec![Write::InsertSandbox(s.clone())]).await;
+    for scope in [Some(s.id), Some(other.id), None] {
+        world.write((1..=100).map(|version| Write::InsertPolicyRevision(policy(scope, version))).collect()).await;
+    }
+    let settle = |version| Write::SettlePolicy {
+        scope: Some(s.id),
+        version,
+        status: PolicyStatus::Loaded,
+        error: String::new(),
+    };
+    world.write(vec![settle(5)]).await;
+    assert_eq!(versions(&mut world, Some(s.id)).await, (1..=100).collect::<Vec<_>>());
+
+    for version in 101..=110 {
+        let marks = world.write(vec![Write::InsertPolicyRevision(policy(Some(s.id), version))]).await;
+        assert_eq!(marks.len(), 1, "what goes leaves no mark of its own");
+    }
+    let kept: Vec<_> = [3, 5].into_iter().chain(11..=110).collect();
+    assert_eq!(versions(&mut world, Some(s.id)).await, kept);
+    for untouched in [Some(other.id), None] {
+        assert_eq!(versions(&mut world, untouched).await, (1..=100).collect::<Vec<_>>());
+    }
+    world.write((101..=103).map(|version| Write::InsertPolicyRevision(policy(None, version))).collect()).await;
+    assert_eq!(versions(&mut world, None).await, (4..=103).collect::<Vec<_>>());
+
+    // Reads right afterwards, across the gap.
+    let watch = world.role(Role::Watch);
+    for (asked, found) in [(None, Some(110)), (Some(5), Some(5)), (Some(3), Some(3)), (Some(4), None), (Some(10), None)]
+    {
+        let read = watch.policy_revision("w", "s", Reader::ADMIN, asked).await.unwrap().found.unwrap();
+        assert_eq!(read.revisions.first().map(|row| row.version), found);
+        assert_eq!(read.active_version, 3);
+    }
+    let page = watch.policy_revisions("w", "s", Reader::ADMIN, Some(13), 9).await.unwrap().found.unwrap();
+    assert_eq!(page.revisions.iter().map(|row| row.version).collect::<Vec<_>>(), [12, 11, 5, 3]);
+
+    // The next one that is loaded takes the place of the old one.
+    world.write(vec![settle(110)]).await;
+    world.write(vec![Write::InsertPolicyRevision(policy(Some(s.id), 111))]).await;
+    assert_eq!(versions(&mut world, Some(s.id)).await, [3].into_iter().chain(12..=111).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_history_that_has_grown_long_gets_shorter_a_few_at_a_time() {
+    let mut world = World::new().await;
+    let w = world.workspace("w").await;
+    let s = world.sandbox(&w, "s").await;
+    let grown = format!(
+        "insert into roadstead.policy_revision (scope, version, hash, policy, status) select '{}', n, '', '', 4 from generate_series(1, 130) n",
+        s.id
+    );
+    world.sql.run(&grown).await;
+    for (version, oldest) in [(131, 11), (132, 21), (133, 31), (134, 35), (135, 36)] {
+        world.write(vec![Write::InsertPolicyRevision(policy(Some(s.id), version))]).await;
+        assert_eq!(versions(&mut world, Some(s.id)).await, (oldest..=version).collect::<Vec<_>>());
+    }
 }

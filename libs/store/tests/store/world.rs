@@ -232,6 +232,7 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str) -> row::Sandbox {
         created_at: now(),
         deletion_at: None,
         spec: v1::SandboxSpec { log_level: "debug".into(), ..Default::default() },
+        created_from: None,
         status: v1::SandboxStatus { agent_pod: "pod".into(), ..Default::default() },
         phase: v1::SandboxPhase::Provisioning,
         current_policy_version: 0,
@@ -241,6 +242,34 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str) -> row::Sandbox {
         configuration_instance_id: String::new(),
         session: None,
         providers: Vec::new(),
+    }
+}
+
+pub(crate) fn template(workspace: &row::Workspace, name: &str) -> row::WorkloadTemplate {
+    row::WorkloadTemplate {
+        id: Uuid::new_v4(),
+        workspace_id: workspace.id,
+        workspace_name: workspace.name.clone(),
+        name: name.into(),
+        labels: pairs(&[("tier", "gold")]),
+        annotations: pairs(&[("note", "x\0y")]),
+        resource_version: 1,
+        created_at: now(),
+        spec: v1::SandboxWorkloadTemplateSpec { workload: Some(Default::default()), ..Default::default() },
+    }
+}
+
+pub(crate) fn service(sandbox: &row::Sandbox, name: &str) -> row::ServiceEndpoint {
+    row::ServiceEndpoint {
+        id: Uuid::new_v4(),
+        sandbox_id: sandbox.id,
+        workspace_name: sandbox.workspace_name.clone(),
+        sandbox_name: sandbox.name.clone(),
+        service: name.into(),
+        target_port: u16::MAX,
+        authorization_mode: v1::ServiceAuthorizationMode::Strip,
+        resource_version: 1,
+        created_at: now(),
     }
 }
 

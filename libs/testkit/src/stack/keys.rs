@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::{program, role_password, run};
 use crate::Broker;
 
-/// Makes keys for a system around `broker`. The passwords for Postgres are replaced by the run's: its roles are shared
-/// by all systems of the run.
-pub(crate) async fn make(folder: &Path, broker: &Broker) {
+/// Runs `roadstead keys ACTION…` for a system around `broker`. The passwords for Postgres are replaced by the run's: its
+/// roles are shared by all systems of the run.
+pub(crate) async fn keys(action: &[&str], folder: &Path, broker: &Broker) {
     let listen = format!("127.0.0.1:{}", broker.port());
-    let mut command = program(&["keys", "init", "--broker-listen", &listen]);
+    let mut command = program(&[&["keys"], action, &["--broker-listen", &listen]].concat());
     command.arg("--dir").arg(folder).arg("--broker-store").arg(broker.store());
     run(command).await;
     for reader in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -23,6 +23,7 @@ pub(crate) async fn make(folder: &Path, broker: &Broker) {
             fs::write(&file, serde_json::to_vec(&keys).unwrap()).unwrap();
         }
     }
+    broker.configure(&fs::read_to_string(folder.join("broker/nats.conf")).unwrap());
 }
 
 fn share_passwords(keys: &mut Value, password: &str) {

@@ -298,7 +298,8 @@ fn a_name_taken_meanwhile_is_told_by_its_name() {
 #[test]
 fn a_method_that_is_not_served_says_so() {
     let core = core();
-    let attempt = core.attempt(opened(Method::ExposeService, ann(), &v1::ExposeServiceRequest::default()));
+    let attempt =
+        core.attempt(opened(Method::ImportProviderProfiles, ann(), &v1::ImportProviderProfilesRequest::default()));
     assert_eq!(code(attempt.decide(&sample::nothing(), false)), Code::Unimplemented);
 }
 

@@ -72,7 +72,11 @@ fn against(claim: &ClaimRow, asked: Asked<'_>) -> Verdict {
     match asked.keys.matches(&claim.key_id, &claim.fingerprint, asked.fingerprint) {
         Ok(true) => {}
         Ok(false) => return Verdict::Refuse(Refusal::PayloadMismatch),
-        Err(_) => return unavailable("its record was kept under a key that this server does not have"),
+        Err(_) => {
+            return unavailable(
+                "its record cannot be verified, for it was kept under a key that this server does not have",
+            );
+        }
     }
     if matches!(asked.binding, Binding::Workspace(now) if now != claim.workspace_id) {
         return unavailable("its workspace is gone or was replaced");

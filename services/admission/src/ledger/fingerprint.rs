@@ -190,6 +190,11 @@ impl Fingerprints {
         Self(Some(keys))
     }
 
+    /// Ids of the keys, that of the one that new claims are kept under first. None: there are no keys.
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(HmacKeys::ids)
+    }
+
     /// What a new claim keeps; none if the method is protected and there is no key.
     #[must_use]
     pub fn keep(&self, protection: Protection, fingerprint: Fingerprint) -> Option<Kept> {

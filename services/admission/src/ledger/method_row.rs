@@ -1,5 +1,5 @@
 //! One declared row per mutation with a request id: the whole of what the ledger knows about a method. To serve
-//! another such method, add its row here and its operation.
+//! another such method, add its row here, its line in docs/replay.md, and its operation.
 
 use roadstead_proto::method::Method;
 
@@ -51,12 +51,16 @@ pub const ROWS: &[MethodRow] = &[
     row(Method::DeleteWorkspace, ScopeRule::TargetName, Protection::Plain, Replay::Recorded),
     row(Method::AddWorkspaceMember, ScopeRule::Workspace, Protection::Plain, Replay::SameVersion),
     row(Method::RemoveWorkspaceMember, ScopeRule::Workspace, Protection::Plain, Replay::Recorded),
+    row(Method::CreateSandboxTemplate, ScopeRule::Workspace, Protection::Plain, Replay::SameVersion),
+    row(Method::DeleteSandboxTemplate, ScopeRule::Workspace, Protection::Plain, Replay::Recorded),
     row(Method::CreateSandbox, ScopeRule::Workspace, Protection::Keyed, Replay::SandboxNow),
     row(Method::DeleteSandbox, ScopeRule::Workspace, Protection::Keyed, Replay::Recorded),
     row(Method::StopSandbox, ScopeRule::Workspace, Protection::Keyed, Replay::SandboxNow),
     row(Method::StartSandbox, ScopeRule::Workspace, Protection::Keyed, Replay::SandboxNow),
     row(Method::AttachSandboxProvider, ScopeRule::Workspace, Protection::Keyed, Replay::SandboxNow),
     row(Method::DetachSandboxProvider, ScopeRule::Workspace, Protection::Keyed, Replay::SandboxNow),
+    row(Method::ExposeService, ScopeRule::Workspace, Protection::Keyed, Replay::SameVersion),
+    row(Method::DeleteService, ScopeRule::Workspace, Protection::Keyed, Replay::Recorded),
     row(Method::CreateProvider, ScopeRule::Workspace, Protection::Keyed, Replay::SameVersion),
     row(Method::UpdateProvider, ScopeRule::Workspace, Protection::Keyed, Replay::SameVersion),
     row(Method::DeleteProvider, ScopeRule::Workspace, Protection::Keyed, Replay::Recorded),
@@ -108,5 +112,34 @@ mod tests {
             let deletes = row.method.name().starts_with("Delete") || row.method.name().starts_with("Remove");
             assert_eq!(row.replay == Replay::Recorded, deletes, "{}", row.method);
         }
+    }
+
+    #[test]
+    fn the_page_for_clients_has_exactly_these_rows() {
+        let line = |row: &MethodRow| {
+            let scope = match row.scope {
+                ScopeRule::Workspace => "workspace",
+                ScopeRule::WorkspaceOrGlobal => "workspace, or the platform if global",
+                ScopeRule::TargetName => "name of the target",
+            };
+            let shown = match row.replay {
+                Replay::SameVersion => "the object, while it is at that version",
+                Replay::Recorded => "the outcome, as recorded",
+                Replay::SandboxNow => "that sandbox as it is now",
+                Replay::ConfigScalars => "the answer, while the sandbox lives",
+            };
+            format!("| `{}` | {scope} | {shown} |", row.method.name())
+        };
+        let page = include_str!("../../../../docs/replay.md");
+        let told: Vec<_> =
+            page.lines().filter(|line| Method::ALL.iter().any(|method| is_about(line, *method))).collect();
+        let declared: Vec<_> = ROWS.iter().map(line).collect();
+        assert_eq!(told, declared, "the table of docs/replay.md");
+    }
+
+    fn is_about(line: &str, method: Method) -> bool {
+        line.strip_prefix("| `")
+            .and_then(|line| line.strip_prefix(method.name()))
+            .is_some_and(|rest| rest.starts_with('`'))
     }
 }

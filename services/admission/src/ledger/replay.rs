@@ -53,6 +53,17 @@ pub fn config(sandbox: Option<Uuid>, response: v1::UpdateConfigResponse) -> Rece
     of(receipt::Kind::Config(receipt::ConfigWritten { sandbox_id, response: Some(response) }))
 }
 
+/// Of a service: where it is reached is kept, so that a replay shows what was told.
+#[must_use]
+pub fn service_exposed(row: &row::ServiceEndpoint, url: String) -> Receipt {
+    of(receipt::Kind::Service(receipt::ServiceExposed {
+        id: row.id.to_string(),
+        version: row.resource_version,
+        sandbox_id: row.sandbox_id.to_string(),
+        url,
+    }))
+}
+
 /// Of a token: for whom, never the token.
 #[must_use]
 pub const fn token(grant: receipt::TokenGrant) -> Receipt {
@@ -89,6 +100,24 @@ pub fn live_sandbox<'a>(
 ) -> Option<(&'a receipt::SandboxNow, &'a row::Sandbox)> {
     match &receipt.kind {
         Some(receipt::Kind::Sandbox(now)) => Some((now, by_id(loaded, &now.id)?)),
+        _ => None,
+    }
+}
+
+/// The receipt of a service and that service, while its sandbox lives and it is unchanged since.
+#[must_use]
+pub fn same_service<'a>(
+    receipt: &'a Receipt,
+    loaded: &'a Loaded,
+) -> Option<(&'a receipt::ServiceExposed, &'a row::ServiceEndpoint)> {
+    match &receipt.kind {
+        Some(receipt::Kind::Service(exposed)) => {
+            by_id(loaded, &exposed.sandbox_id)?;
+            let mut services = loaded.services.iter();
+            let row =
+                services.find(|row| row.id.to_string() == exposed.id && row.resource_version == exposed.version)?;
+            Some((exposed, row))
+        }
         _ => None,
     }
 }

@@ -62,7 +62,7 @@ impl Operation for AddWorkspaceMemberRequest {
         Ok(Decision::new(vec![Write::InsertMember(row)], &response, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let row = loaded.member.as_ref()?;
         replay::same_version(receipt, row.id, row.resource_version)?;
         Some(replay::encoded(&response(row, &loaded.workspace.as_ref()?.name)))

@@ -68,7 +68,7 @@ impl Operation for CreateProviderRequest {
         Ok(Decision::new(vec![Write::InsertProvider(row)], &response, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let row = loaded.providers.first()?;
         let recorded = replay::same_version(receipt, row.id, row.resource_version)?;
         let workspace = &loaded.workspace.as_ref()?.name;
@@ -194,7 +194,7 @@ mod tests {
         let row = sample::provider("p", &["A"]);
         let loaded = Loaded { providers: vec![row.clone()], ..sample::in_workspace() };
         let receipt = |version| replay::provider_change(row.id, version, "m".into(), Vec::new());
-        assert!(request(asked_for()).replay(&receipt(1), &loaded).is_some());
-        assert!(request(asked_for()).replay(&receipt(2), &loaded).is_none());
+        assert!(request(asked_for()).replay(&receipt(1), &loaded, &World::user().context()).is_some());
+        assert!(request(asked_for()).replay(&receipt(2), &loaded, &World::user().context()).is_none());
     }
 }

@@ -1,5 +1,8 @@
 //! `CreateSandbox`.
 
+mod exposures;
+mod workload;
+
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -8,7 +11,7 @@ use roadstead_proto::api::v1::{
     CreateSandboxRequest, PolicyStatus, SandboxPhase, SandboxResponse, SandboxRestartPolicy, SandboxSpec, SandboxStatus,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, attachment, fits, session, workspace};
@@ -33,13 +36,17 @@ impl Operation for CreateSandboxRequest {
     }
 
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
-        served(self)?;
-        let spec = spec(self)?;
+        if self.await_main_process_attachment {
+            // To take in silence what is not served would be a lie.
+            return Err(Refusal::Unserved("await_main_process_attachment"));
+        }
+        let spec = workload::asked(self)?;
         let name = name_of(self, context);
         name::label("name", &name)?;
         label::labels(&self.labels)?;
         label::annotations(&self.annotations)?;
-        sandbox_spec::sandbox_spec(spec)?;
+        sandbox_spec::sandbox_spec(&spec)?;
+        exposures::check(&self.service_exposures)?;
         if let Some(policy) = &spec.policy {
             let attached: BTreeSet<String> = spec.providers.iter().cloned().collect();
             check::policy(policy, check::Scope::Sandbox { attached: &attached })?;
@@ -48,7 +55,10 @@ impl Operation for CreateSandboxRequest {
             [] => Providers::None,
             names => Providers::Named(names.to_vec(), ProviderLock::Share),
         };
-        Ok(Locks { providers, sandboxes: Sandboxes::Named(name), ..locks })
+        let template = workload::template(self);
+        // For a replay, which shows where they are reached.
+        let reads = Reads { services: !self.service_exposures.is_empty(), ..locks.reads };
+        Ok(Locks { template, providers, sandboxes: Sandboxes::Named(name), reads, ..locks })
     }
 
     fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
@@ -56,12 +66,13 @@ impl Operation for CreateSandboxRequest {
         if !loaded.sandboxes.is_empty() {
             return Err(Refusal::already_exists(Object::Sandbox, name));
         }
-        let spec = spec(self)?;
+        let spec = workload::resolved(self, loaded)?;
         let providers = resolved(&spec.providers, loaded)?;
         attachment::compatible(providers.iter().copied())?;
 
-        let row = new_row(self, name, spec, loaded, context)?;
+        let row = new_row(self, name, &spec, loaded, context)?;
         fits(&row)?;
+        let services = exposures::rows(&self.service_exposures, &row, context)?;
         let mut writes = vec![Write::InsertSandbox(row.clone())];
         writes.extend(providers.iter().map(|provider| Write::Attach { sandbox_id: row.id, provider_id: provider.id }));
         writes.extend(row.spec.policy.as_ref().map(|policy| {
@@ -77,32 +88,17 @@ impl Operation for CreateSandboxRequest {
                 provenance: row::Pairs::new(),
             })
         }));
+        let response = response(&row, &services, context);
+        writes.extend(services.into_iter().map(Write::InsertService));
         let receipt = replay::sandbox_now(row.id, true, None);
-        Ok(Decision::new(writes, &response(&row), receipt))
+        Ok(Decision::new(writes, &response, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, context: &Context<'_>) -> Option<Bytes> {
         let (_, row) = replay::live_sandbox(receipt, loaded)?;
-        Some(replay::encoded(&response(row)))
+        let services = exposures::of(&self.service_exposures, &loaded.services);
+        Some(replay::encoded(&response(row, services, context)))
     }
-}
-
-/// Parts of the request that belong to families which are not served yet. To take them in silence would be a lie.
-fn served(request: &CreateSandboxRequest) -> Result<(), Refusal> {
-    if !request.workload_template.is_empty() {
-        return Err(Refusal::Unserved("workload_template"));
-    }
-    if !request.service_exposures.is_empty() {
-        return Err(Refusal::Unserved("service_exposures"));
-    }
-    if request.await_main_process_attachment {
-        return Err(Refusal::Unserved("await_main_process_attachment"));
-    }
-    Ok(())
-}
-
-fn spec(request: &CreateSandboxRequest) -> Result<&SandboxSpec, Refusal> {
-    request.spec.as_ref().ok_or_else(|| Refusal::invalid("spec", "required"))
 }
 
 fn name_of(request: &CreateSandboxRequest, context: &Context<'_>) -> String {
@@ -139,6 +135,7 @@ fn new_row(
         created_at: loaded.now,
         deletion_at: None,
         spec: completed(asked, context),
+        created_from: loaded.template.as_ref().map(workload::provenance),
         status: SandboxStatus::default(),
         phase: SandboxPhase::Provisioning,
         current_policy_version: 0,
@@ -172,8 +169,12 @@ fn completed(asked: &SandboxSpec, context: &Context<'_>) -> SandboxSpec {
     spec
 }
 
-fn response(row: &row::Sandbox) -> SandboxResponse {
-    SandboxResponse { sandbox: Some(view::sandbox(row)), service_urls: Default::default() }
+fn response<'a>(
+    row: &row::Sandbox,
+    services: impl IntoIterator<Item = &'a row::ServiceEndpoint>,
+    context: &Context<'_>,
+) -> SandboxResponse {
+    SandboxResponse { sandbox: Some(view::sandbox(row)), service_urls: exposures::urls(services, context) }
 }
 
 #[cfg(test)]
@@ -181,7 +182,11 @@ mod tests {
     use roadstead_proto::api::sandbox::{NetworkEndpoint, NetworkPolicyRule, SandboxPolicy};
     use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxServiceExposure};
 
+    use prost::Message as _;
+    use roadstead_store::mutation::{Lock, TemplateByName};
+
     use super::*;
+    use crate::operation::Reply;
     use crate::sample::{self, World};
 
     fn request(spec: SandboxSpec) -> CreateSandboxRequest {
@@ -261,18 +266,59 @@ mod tests {
     }
 
     #[test]
+    fn a_sandbox_from_a_template_says_so() {
+        let request =
+            CreateSandboxRequest { workload_template: "t".into(), spec: None, ..request(SandboxSpec::default()) };
+        let locks = request.plan(Locks::default(), &World::user().context()).unwrap();
+        assert!(matches!(locks.template, Some(TemplateByName { lock: Lock::Share, .. })));
+        let loaded = Loaded { template: Some(sample::template("t")), ..sample::in_workspace() };
+        let decision = decide(&request, &loaded).unwrap();
+        let row = inserted(&decision);
+        let provenance = row.created_from.clone().unwrap();
+        assert_eq!((provenance.name.as_str(), provenance.resource_version.as_str()), ("t", "1"));
+        assert_eq!(row.spec.template.as_ref().unwrap().image, World::user().rules.default_image);
+        let missing = decide(&request, &sample::in_workspace()).unwrap_err();
+        assert!(matches!(missing, Refusal::NotFound { object: Object::Template, .. }));
+    }
+
+    #[test]
+    fn exposed_services_are_made_with_it_and_shown_again_while_they_stand() {
+        let exposure =
+            |service: &str| SandboxServiceExposure { service: service.into(), target_port: 8080, ..Default::default() };
+        let request = CreateSandboxRequest {
+            service_exposures: vec![exposure(""), exposure("web")],
+            ..request(SandboxSpec::default())
+        };
+        let world = World::user();
+        let decision = request.decide(&sample::in_workspace(), &world.context()).unwrap();
+        let [Write::InsertSandbox(row), Write::InsertService(unnamed), Write::InsertService(web)] =
+            decision.writes.as_slice()
+        else {
+            panic!("{:?}", decision.writes)
+        };
+        assert_eq!((unnamed.name().as_str(), web.name().as_str()), ("s", "s--web"));
+        assert_eq!((unnamed.sandbox_id, web.sandbox_id), (row.id, row.id));
+        let names = |body: &Bytes| {
+            let response = SandboxResponse::decode(body.clone()).unwrap();
+            response.service_urls.into_keys().collect::<Vec<_>>()
+        };
+        let Reply::Response(body) = &decision.reply else { panic!("{:?}", decision.reply) };
+        assert_eq!(names(body), ["", "web"]);
+
+        // One was deleted since, and one came by itself.
+        let services = vec![sample::service("another"), web.clone()];
+        let loaded = Loaded { sandboxes: vec![row.clone()], services, ..sample::in_workspace() };
+        let shown = request.replay(&decision.receipt, &loaded, &world.context()).unwrap();
+        assert_eq!(names(&shown), ["web"]);
+    }
+
+    #[test]
     fn what_is_not_served_is_said_and_not_ignored() {
         let base = || request(SandboxSpec::default());
         let plan =
             |request: CreateSandboxRequest| request.plan(Locks::default(), &World::user().context()).unwrap_err();
-        let exposures = vec![SandboxServiceExposure::default()];
-        for request in [
-            CreateSandboxRequest { workload_template: "t".into(), ..base() },
-            CreateSandboxRequest { service_exposures: exposures, ..base() },
-            CreateSandboxRequest { await_main_process_attachment: true, ..base() },
-        ] {
-            assert!(matches!(plan(request), Refusal::Unserved(_)));
-        }
+        let request = CreateSandboxRequest { await_main_process_attachment: true, ..base() };
+        assert!(matches!(plan(request), Refusal::Unserved(_)));
     }
 
     #[test]

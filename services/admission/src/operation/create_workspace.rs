@@ -44,7 +44,7 @@ impl Operation for CreateWorkspaceRequest {
         Ok(Decision::new(vec![Write::InsertWorkspace(row)], &response, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let row = loaded.workspace.as_ref()?;
         replay::same_version(receipt, row.id, row.resource_version)?;
         Some(replay::encoded(&response(row)))
@@ -72,7 +72,9 @@ mod tests {
         assert_eq!((row.name.as_str(), row.resource_version, row.terminating_since), ("w", 1, None));
         let loaded = Loaded { workspace: Some(row.clone()), ..sample::nothing() };
         assert_eq!(
-            request("w").replay(&decision.receipt, &loaded).map(super::super::Reply::Response),
+            request("w")
+                .replay(&decision.receipt, &loaded, &World::user().context())
+                .map(super::super::Reply::Response),
             Some(decision.reply)
         );
     }
@@ -89,9 +91,9 @@ mod tests {
         let row = sample::workspace("w");
         let loaded = Loaded { workspace: Some(row.clone()), ..sample::nothing() };
         for receipt in [replay::object(row.id, 2), replay::object(uuid::Uuid::from_u128(99), 1)] {
-            assert_eq!(request("w").replay(&receipt, &loaded), None);
+            assert_eq!(request("w").replay(&receipt, &loaded, &World::user().context()), None);
         }
-        assert_eq!(request("w").replay(&replay::object(row.id, 1), &sample::nothing()), None);
+        assert_eq!(request("w").replay(&replay::object(row.id, 1), &sample::nothing(), &World::user().context()), None);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Operation for DeleteProviderRequest {
         Ok(Decision::new(writes, &response, replay::deletion(outcome)))
     }
 
-    fn replay(&self, receipt: &Receipt, _: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, _: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let outcome = replay::recorded(receipt)?.outcome;
         Some(replay::encoded(&DeleteProviderResponse { outcome }))
     }

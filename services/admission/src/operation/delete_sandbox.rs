@@ -42,7 +42,7 @@ impl Operation for DeleteSandboxRequest {
         Ok(decision(writes, outcome, row.id.to_string()))
     }
 
-    fn replay(&self, receipt: &Receipt, _: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, _: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let deletion = replay::recorded(receipt)?.clone();
         let response = DeleteSandboxResponse { outcome: deletion.outcome, sandbox_id: deletion.sandbox_id };
         Some(replay::encoded(&response))

@@ -59,7 +59,7 @@ impl Operation for DeleteWorkspaceRequest {
         Ok(Decision { writes, reply: Reply::Refusal(refusal), receipt: Receipt::default() })
     }
 
-    fn replay(&self, receipt: &Receipt, _: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, _: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let outcome = replay::recorded(receipt)?.outcome;
         Some(replay::encoded(&DeleteWorkspaceResponse { outcome }))
     }

@@ -54,7 +54,7 @@ impl Operation for DetachSandboxProviderRequest {
         Ok(decision(writes, &row, true, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let (recorded, row) = replay::live_sandbox(receipt, loaded)?;
         Some(replay::encoded(&response(row, recorded.changed, recorded.provider_receipt.clone())))
     }

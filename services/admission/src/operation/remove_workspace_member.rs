@@ -38,7 +38,7 @@ impl Operation for RemoveWorkspaceMemberRequest {
         Ok(Decision::new(writes, &response, replay::deletion(outcome)))
     }
 
-    fn replay(&self, receipt: &Receipt, _: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, _: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let outcome = replay::recorded(receipt)?.outcome;
         Some(replay::encoded(&RemoveWorkspaceMemberResponse { outcome }))
     }

@@ -35,7 +35,7 @@ impl Operation for StartSandboxRequest {
         Ok(Decision::new(writes, &response(&row), receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let (_, row) = replay::live_sandbox(receipt, loaded)?;
         Some(replay::encoded(&response(row)))
     }

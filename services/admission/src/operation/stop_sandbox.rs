@@ -35,7 +35,7 @@ impl Operation for StopSandboxRequest {
         Ok(Decision::new(writes, &response(&row), receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let (_, row) = replay::live_sandbox(receipt, loaded)?;
         Some(replay::encoded(&response(row)))
     }
@@ -84,9 +84,9 @@ mod tests {
         let row = sample::sandbox("s");
         let request = StopSandboxRequest { name: "s".into(), ..Default::default() };
         let loaded = Loaded { sandboxes: vec![row.clone()], ..sample::in_workspace() };
-        let shown = request.replay(&replay::sandbox_now(row.id, true, None), &loaded);
+        let shown = request.replay(&replay::sandbox_now(row.id, true, None), &loaded, &World::user().context());
         assert_eq!(shown, Some(replay::encoded(&response(&row))));
         let other = replay::sandbox_now(uuid::Uuid::from_u128(99), true, None);
-        assert_eq!(request.replay(&other, &loaded), None);
+        assert_eq!(request.replay(&other, &loaded, &World::user().context()), None);
     }
 }

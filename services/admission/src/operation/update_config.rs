@@ -1,4 +1,5 @@
-//! `UpdateConfig`: a whole policy or one setting, of a sandbox or of the deployment, and a supervisor's policy sync.
+//! `UpdateConfig`: a whole policy, changes to the one that stands, or one setting; of a sandbox or of the deployment.
+//! And a supervisor's policy sync.
 
 mod global_policy;
 mod sandbox_policy;
@@ -7,9 +8,10 @@ mod sync;
 
 use bytes::Bytes;
 use prost::Message as _;
+use roadstead_policy::merge;
 use roadstead_policy::settings::{self, POLICY_KEY};
 use roadstead_proto::api::sandbox::{SandboxPolicy, SettingValue};
-use roadstead_proto::api::v1::{UpdateConfigRequest, UpdateConfigResponse};
+use roadstead_proto::api::v1::{PolicyMergeOperation, UpdateConfigRequest, UpdateConfigResponse};
 use roadstead_proto::internal::Receipt;
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
@@ -28,6 +30,7 @@ use crate::validate::{label, name};
 #[derive(Clone, Copy, Debug)]
 enum Change<'a> {
     Policy(&'a SandboxPolicy),
+    Merge(&'a [PolicyMergeOperation]),
     Set(&'a str, &'a SettingValue),
     Delete(&'a str),
 }
@@ -56,9 +59,11 @@ impl Operation for UpdateConfigRequest {
             return Ok(Locks { global: true, reads, ..locks });
         }
         name::label("sandbox", &self.sandbox)?;
-        check_setting(change)?;
+        check_shape(change)?;
         let reads = match change {
-            Change::Policy(_) => Reads { policy: true, global_policy: true, global_settings: true, ..locks.reads },
+            Change::Policy(_) | Change::Merge(_) => {
+                Reads { policy: true, global_policy: true, global_settings: true, ..locks.reads }
+            }
             Change::Set(..) | Change::Delete(_) => {
                 Reads { sandbox_settings: true, global_settings: true, ..locks.reads }
             }
@@ -71,7 +76,8 @@ impl Operation for UpdateConfigRequest {
             return sync::decide(self, loaded, context);
         }
         match (change(self)?, self.global) {
-            (Change::Policy(policy), false) => sandbox_policy::decide(self, policy, loaded, context),
+            (Change::Policy(policy), false) => sandbox_policy::set(self, policy, loaded, context),
+            (Change::Merge(operations), false) => sandbox_policy::merge(self, operations, loaded, context),
             (Change::Policy(policy), true) => Ok(global_policy::set(policy, loaded)),
             (Change::Delete(POLICY_KEY), true) => Ok(global_policy::delete(loaded)),
             (change, false) => setting::of_sandbox(self, change, loaded),
@@ -79,7 +85,7 @@ impl Operation for UpdateConfigRequest {
         }
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         Some(replay::encoded(replay::config_scalars(receipt, loaded)?))
     }
 }
@@ -97,20 +103,22 @@ fn change(request: &UpdateConfigRequest) -> Result<Change<'_>, Refusal> {
         (None, None, false) if request.global => {
             return Err(Refusal::invalid("merge_operations", "must be left out of a global call"));
         }
-        (None, None, false) => return Err(Refusal::Unserved("merge_operations")),
+        (None, None, false) => Change::Merge(&request.merge_operations),
         _ => return Err(Refusal::invalid("policy", one)),
     };
     let alone = match change {
-        Change::Policy(_) => !request.delete_setting && request.setting_value.is_none(),
+        Change::Policy(_) | Change::Merge(_) => !request.delete_setting && request.setting_value.is_none(),
         Change::Delete(_) => request.setting_value.is_none(),
         Change::Set(..) => true,
     };
     if alone { Ok(change) } else { Err(Refusal::invalid("setting_value", "does not go with what is asked for")) }
 }
 
-fn check_setting(change: Change<'_>) -> Result<(), Refusal> {
+/// Checks what needs no state. A whole policy is checked with the providers that are attached.
+fn check_shape(change: Change<'_>) -> Result<(), Refusal> {
     match change {
         Change::Policy(_) => Ok(()),
+        Change::Merge(operations) => Ok(merge::check(operations)?),
         Change::Set(key, value) => Ok(settings::check(key, Some(value))?),
         Change::Delete(key) => Ok(settings::check_key(key)?),
     }
@@ -129,7 +137,7 @@ fn check_global(request: &UpdateConfigRequest, change: Change<'_>) -> Result<(),
     match change {
         Change::Policy(policy) => global_policy::check(policy),
         Change::Delete(POLICY_KEY) => Ok(()),
-        change => check_setting(change),
+        change => check_shape(change),
     }
 }
 
@@ -181,7 +189,7 @@ fn written(writes: Vec<Write>, sandbox: Option<Uuid>, response: UpdateConfigResp
 #[cfg(test)]
 mod tests {
     use roadstead_proto::api::sandbox::setting_value::Value;
-    use roadstead_proto::api::v1::PolicyMergeOperation;
+    use roadstead_proto::api::v1::{RemoveNetworkRule, policy_merge_operation};
 
     use super::*;
     use crate::sample::World;
@@ -222,10 +230,23 @@ mod tests {
     }
 
     #[test]
-    fn merging_is_named_as_not_served() {
-        let merge_operations = vec![PolicyMergeOperation::default()];
-        let refused = plan(&UpdateConfigRequest { merge_operations, ..base() }).unwrap_err();
-        assert_eq!(refused, Refusal::Unserved("merge_operations"));
+    fn merge_operations_go_alone_are_checked_and_are_about_one_sandbox() {
+        let operation = |rule_name: &str| {
+            let remove = RemoveNetworkRule { rule_name: rule_name.into() };
+            PolicyMergeOperation { operation: Some(policy_merge_operation::Operation::RemoveRule(remove)) }
+        };
+        let merging = |rule_name| UpdateConfigRequest { merge_operations: vec![operation(rule_name)], ..base() };
+        assert!(plan(&merging("web")).unwrap().reads.policy);
+        for (bad, field) in [
+            (merging(""), "merge_operations[0].remove_rule.rule_name"),
+            (merging("_provider_x"), "merge_operations[0].remove_rule.rule_name"),
+            (UpdateConfigRequest { policy: Some(SandboxPolicy::default()), ..merging("web") }, "policy"),
+            (UpdateConfigRequest { setting_key: "ocsf_json_enabled".into(), ..merging("web") }, "policy"),
+            (UpdateConfigRequest { delete_setting: true, ..merging("web") }, "setting_value"),
+            (UpdateConfigRequest { global: true, sandbox: String::new(), ..merging("web") }, "merge_operations"),
+        ] {
+            assert!(matches!(plan(&bad), Err(Refusal::Invalid { field: told, .. }) if told == field), "{bad:?}");
+        }
     }
 
     #[test]

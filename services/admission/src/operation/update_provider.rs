@@ -69,7 +69,7 @@ impl Operation for UpdateProviderRequest {
         Ok(Decision::new(vec![Write::UpdateProvider(row)], &response, receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let row = loaded.providers.first()?;
         let recorded = replay::same_version(receipt, row.id, row.resource_version)?.clone();
         let workspace = &loaded.workspace.as_ref()?.name;

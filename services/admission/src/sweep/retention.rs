@@ -10,6 +10,8 @@ use crate::metrics::Reason;
 
 /// Rows that one statement removes. Small, so that nobody's commit waits for it.
 const ROWS: u32 = 500;
+/// The same of policies, which are large.
+const POLICIES: u32 = 50;
 /// Pause between two statements of a round.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -20,10 +22,12 @@ enum Table {
     Claim,
     Process,
     SetAside,
+    /// Policies of sandboxes that are gone.
+    Forgotten,
 }
 
 impl Table {
-    const ALL: [Self; 4] = [Self::Command, Self::Claim, Self::Process, Self::SetAside];
+    const ALL: [Self; 5] = [Self::Command, Self::Claim, Self::Process, Self::SetAside, Self::Forgotten];
 
     const fn word(self) -> &'static str {
         match self {
@@ -31,15 +35,25 @@ impl Table {
             Self::Claim => "claim",
             Self::Process => "process",
             Self::SetAside => "set_aside",
+            Self::Forgotten => "forgotten",
+        }
+    }
+
+    const fn most(self) -> u32 {
+        match self {
+            Self::Forgotten => POLICIES,
+            Self::Command | Self::Claim | Self::Process | Self::SetAside => ROWS,
         }
     }
 
     async fn delete(self, database: &Database) -> Result<u64, FlightError> {
+        let most = self.most();
         Ok(match self {
-            Self::Command => database.delete_old_commands(ROWS).await?,
-            Self::Claim => database.delete_old_claims(ROWS).await?,
-            Self::Process => database.delete_old_processes(ROWS).await?,
-            Self::SetAside => database.delete_old_set_aside(ROWS).await?,
+            Self::Command => database.delete_old_commands(most).await?,
+            Self::Claim => database.delete_old_claims(most).await?,
+            Self::Process => database.delete_old_processes(most).await?,
+            Self::SetAside => database.delete_old_set_aside(most).await?,
+            Self::Forgotten => database.delete_forgotten(most).await?,
         })
     }
 }
@@ -65,7 +79,7 @@ async fn drain(sweeps: &Sweeps, table: Table, stop: &CancellationToken) {
         match table.delete(&sweeps.database).await {
             Ok(count) => {
                 removed.inc_by(count);
-                if count < u64::from(ROWS) || !pause(PAUSE, stop).await {
+                if count < u64::from(table.most()) || !pause(PAUSE, stop).await {
                     return;
                 }
             }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use prost::Message as _;
+use prost_types::Struct;
 use roadstead_policy::budget;
-use roadstead_proto::api::v1::{SandboxRestartPolicy, SandboxSpec, SandboxTemplate};
+use roadstead_proto::api::v1::{GpuResourceRequirements, SandboxRestartPolicy, SandboxSpec, SandboxTemplate};
 use roadstead_store::row::Pairs;
 
 use super::environment::environment;
@@ -30,10 +31,8 @@ pub fn sandbox_spec(spec: &SandboxSpec) -> Checked {
         check_template(template)?;
     }
     check_providers(&spec.providers)?;
-    let gpu = spec.resource_requirements.as_ref().and_then(|requirements| requirements.gpu.as_ref());
-    if gpu.is_some_and(|gpu| gpu.count == Some(0)) {
-        return Err(Refusal::invalid("spec.resource_requirements.gpu.count", "must be above 0 if set"));
-    }
+    let requirements = spec.resource_requirements.as_ref();
+    gpu("spec.resource_requirements.gpu.count", requirements.and_then(|requirements| requirements.gpu.as_ref()))?;
     if SandboxRestartPolicy::try_from(spec.restart_policy).is_err() {
         return Err(Refusal::invalid("spec.restart_policy", "unknown value"));
     }
@@ -62,7 +61,7 @@ fn check_template(template: &SandboxTemplate) -> Checked {
         ("spec.template.runtime_class_name", &template.runtime_class_name),
         ("spec.template.agent_socket", &template.agent_socket),
     ] {
-        at_most(field, text, TEMPLATE_TEXT_BYTES)?;
+        template_text(field, text)?;
     }
     check_map("spec.template.labels", &template.labels)?;
     check_map("spec.template.annotations", &template.annotations)?;
@@ -70,9 +69,28 @@ fn check_template(template: &SandboxTemplate) -> Checked {
     for (field, value) in
         [("spec.template.resources", &template.resources), ("spec.template.driver_config", &template.driver_config)]
     {
-        if value.as_ref().is_some_and(|value| value.encoded_len() > STRUCT_BYTES) {
-            return Err(Refusal::invalid(field, format!("larger than {STRUCT_BYTES} bytes")));
-        }
+        structure(field, value.as_ref())?;
+    }
+    Ok(())
+}
+
+/// A text that goes to whatever runs the sandbox.
+pub(super) fn template_text(field: &str, text: &str) -> Checked {
+    at_most(field, text, TEMPLATE_TEXT_BYTES)
+}
+
+/// Free-form values for whatever runs the sandbox.
+pub(super) fn structure(field: &str, value: Option<&Struct>) -> Checked {
+    if value.is_some_and(|value| value.encoded_len() > STRUCT_BYTES) {
+        return Err(Refusal::invalid(field, format!("larger than {STRUCT_BYTES} bytes")));
+    }
+    Ok(())
+}
+
+/// A wish for graphics processors. `field` is that of their number.
+pub(super) fn gpu(field: &str, asked: Option<&GpuResourceRequirements>) -> Checked {
+    if asked.is_some_and(|gpu| gpu.count == Some(0)) {
+        return Err(Refusal::invalid(field, "must be above 0 if set"));
     }
     Ok(())
 }
@@ -105,7 +123,7 @@ fn check_command(command: &[String]) -> Checked {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_proto::api::v1::{GpuResourceRequirements, ResourceRequirements};
+    use roadstead_proto::api::v1::ResourceRequirements;
 
     use super::*;
 

@@ -240,7 +240,7 @@ fn hex(text: &str) -> String {
 }
 
 /// Subjects that the stream holds, with their counts.
-async fn subjects(world: &World, stream: Stream) -> BTreeMap<String, u64> {
+pub(crate) async fn subjects(world: &World, stream: Stream) -> BTreeMap<String, u64> {
     let name = stream.config().name;
     eventually(LONG, "the stream is described", || async {
         let request = r#"{"subjects_filter":">"}"#.into();

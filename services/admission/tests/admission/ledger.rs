@@ -92,7 +92,7 @@ async fn an_invalid_request_id_leaves_nothing_in_the_ledger_of_ids() {
         assert_eq!(refused.code(), Code::InvalidArgument);
         assert!(refused.message().contains("request_id"));
     }
-    assert_eq!((world.count("claim").await, world.count("quota").await), (0, 0));
+    assert_eq!((world.count("claim").await, world.count("quota_slot").await), (0, 0));
     world.stop().await;
 }
 

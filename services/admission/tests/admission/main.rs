@@ -1,15 +1,21 @@
 //! Admission against a real broker and a real Postgres: the test plays both doors.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
+mod backlog;
+mod contention;
 mod duplicates;
 mod faults;
 mod flow;
 mod ledger;
+mod namesakes;
 mod operators;
 mod outside;
+mod policies;
 mod queues;
 mod quota;
 mod sessions;
+mod shared;
 mod sweeps;
+mod templates_and_services;
 mod two_steps;
 mod world;

@@ -179,7 +179,7 @@ async fn a_call_that_was_settled_as_failed_may_be_made_again_and_one_that_succee
     settle(&world, &done_id, Found::Succeeded).await.unwrap();
     settle(&world, &bare_id, Found::Failed).await.unwrap();
     let counts = "select (select count(*) from roadstead.effect), (select count(*) from roadstead.claim), \
-        (select used from roadstead.quota)";
+        (select sum(used) from roadstead.quota_slot)";
     assert_eq!(world.sql.run(counts).await, [["0", "1", "1"]]);
 
     assert_eq!(reason(&done.again(&world).await), Some("REQUEST_REPLAY_UNAVAILABLE"));

@@ -127,7 +127,7 @@ impl Operation for Rotate {
         Some(Decision::new(vec![Write::UpdateProvider(row)], &RotateProviderCredentialResponse::default(), receipt))
     }
 
-    fn replay(&self, receipt: &Receipt, loaded: &Loaded) -> Option<Bytes> {
+    fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
         let row = loaded.providers.first()?;
         replay::same_version(receipt, row.id, row.resource_version)?;
         Some(replay::encoded(&RotateProviderCredentialResponse::default()))

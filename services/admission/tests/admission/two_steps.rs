@@ -47,7 +47,7 @@ async fn send(world: &World, command: Command, patience: Duration) -> Told {
 }
 
 async fn quota(world: &mut World) -> u64 {
-    world.sql.value("select coalesce(sum(used), 0) from roadstead.quota").await.parse().unwrap()
+    world.sql.value("select coalesce(sum(used), 0) from roadstead.quota_slot").await.parse().unwrap()
 }
 
 async fn a_day_later(world: &mut World) {
@@ -215,7 +215,7 @@ async fn a_begin_whose_reply_was_lost_goes_on_where_it_was_begun() {
     call(&world, &rotate("git", Fate::Succeeds, &fresh_id())).await.unwrap();
     // All of the flight is with Postgres, and waits for the last row before COMMIT.
     let mut holder = world.session().await;
-    holder.hold("select * from roadstead.quota for update").await;
+    holder.hold("select * from roadstead.quota_slot for update").await;
     let (edge, request) = (world.edge.clone(), rotate("git", Fate::Succeeds, &fresh_id()));
     let asked = request.clone();
     let told = tokio::spawn(async move { edge.user_call(&root(), METHOD, &asked).await });

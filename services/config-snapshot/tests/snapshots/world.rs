@@ -263,6 +263,7 @@ impl World {
             created_at: now(),
             deletion_at: None,
             spec: v1::SandboxSpec::default(),
+            created_from: None,
             status: v1::SandboxStatus::default(),
             phase: v1::SandboxPhase::Provisioning,
             current_policy_version: 0,

@@ -105,7 +105,7 @@ async fn a_user_is_held_to_the_rule_of_each_method() {
 async fn a_method_that_is_not_served_says_so() {
     let world = World::new().await;
     let client = world.client(ROOT).await;
-    for method in [Method::ExposeService, Method::ExecSandbox, Method::GetDraftPolicy, Method::PeerRelay] {
+    for method in [Method::CreateSshSession, Method::ExecSandbox, Method::GetDraftPolicy, Method::PeerRelay] {
         let refused = client.send(method, "").await.expect_err("a refusal");
         assert_eq!(refused.code(), Code::Unimplemented, "{method}");
         assert!(refused.message().contains("is not served"), "{}", refused.message());

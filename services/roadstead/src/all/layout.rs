@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 use roadstead_proto::role::Role;
+use roadstead_service_kit::settings::admin_port;
 
 /// Roles that run as services, in the order in which they are started.
 pub(crate) const SERVICES: [Role; 5] =
@@ -67,17 +68,6 @@ impl Counts {
             }
         }
         Ok(replicas)
-    }
-}
-
-/// The port at which a role tells how it is, unless told otherwise.
-const fn admin_port(role: Role) -> u16 {
-    match role {
-        Role::Edge => 17680,
-        Role::Admission => 17681,
-        Role::ConfigSnapshot => 17682,
-        Role::Watch => 17683,
-        Role::SupervisorBridge | Role::Operator => 17684,
     }
 }
 

@@ -4,53 +4,127 @@ use roadstead_proto::api::sandbox::setting_value::Value;
 use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SettingValue};
 use roadstead_proto::api::v1;
 
-use super::WORKSPACE;
 use super::measure::AsyncCall;
+use super::stage::{Stage, WORKSPACE, subject};
 use crate::client::connect::Client;
-use crate::client::scope;
+use crate::client::{request_id, scope};
+
+/// Which callers change which sandboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// Each is a user of its own with a sandbox of its own.
+    Apart,
+    /// All are one user; each has a sandbox of its own.
+    Busy,
+    /// Each is a user of its own; all change the same sandbox.
+    Hot,
+}
+
+/// A load: who changes what, and whether each change has a request id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    who: Who,
+    pub(crate) with_id: bool,
+}
+
+impl Load {
+    pub(crate) const fn apart(with_id: bool) -> Self {
+        Self { who: Who::Apart, with_id }
+    }
+
+    pub(crate) const fn busy(with_id: bool) -> Self {
+        Self { who: Who::Busy, with_id }
+    }
+
+    pub(crate) const fn hot(with_id: bool) -> Self {
+        Self { who: Who::Hot, with_id }
+    }
+
+    pub(crate) fn is_apart(self) -> bool {
+        self.who == Who::Apart
+    }
+
+    pub(crate) const fn what(self) -> &'static str {
+        match (self.who, self.with_id) {
+            (Who::Apart, false) => "mutation",
+            (Who::Apart, true) => "mutation with a request id",
+            (Who::Busy, false) => "mutation, one busy caller",
+            (Who::Busy, true) => "mutation with a request id, one busy caller",
+            (Who::Hot, false) => "mutation, one hot sandbox",
+            (Who::Hot, true) => "mutation with a request id, one hot sandbox",
+        }
+    }
+
+    /// The same without doors and broker.
+    pub(crate) const fn floor(self) -> &'static str {
+        match (self.who, self.with_id) {
+            (Who::Apart, false) => "  its floor: two flights",
+            (Who::Apart, true) => "  its floor: two flights with a claim",
+            (Who::Busy, false) => "  its floor: two flights, one caller",
+            (Who::Busy, true) => "  its floor: two flights with a claim, one caller",
+            (Who::Hot, false) => "  its floor: two flights, one sandbox",
+            (Who::Hot, true) => "  its floor: two flights with a claim, one sandbox",
+        }
+    }
+
+    /// Name of the user that caller `at` is.
+    pub(crate) fn subject(self, at: usize) -> String {
+        match self.who {
+            Who::Busy => "busy".to_owned(),
+            Who::Apart | Who::Hot => subject(at),
+        }
+    }
+
+    /// The sandbox that it changes.
+    pub(crate) fn sandbox(self, at: usize) -> String {
+        match self.who {
+            Who::Hot => sandbox(0),
+            Who::Apart | Who::Busy => sandbox(at),
+        }
+    }
+
+    fn client(self, stage: &Stage, at: usize) -> Client {
+        match self.who {
+            Who::Busy => stage.busy[at % stage.busy.len()].clone(),
+            Who::Apart | Who::Hot => stage.users[at].clone(),
+        }
+    }
+}
 
 /// Name of a caller's sandbox.
 pub(crate) fn sandbox(number: usize) -> String {
     format!("box-{number}")
 }
 
-/// Turns a setting of the caller's sandbox on and off.
-pub(crate) struct Mutate {
-    client: Client,
-    request: v1::UpdateConfigRequest,
-    with_id: bool,
-    on: bool,
-}
-
-pub(crate) fn mutate(clients: &[Client], at: usize, request_id: String) -> Mutate {
-    let with_id = !request_id.is_empty();
-    Mutate { client: clients[at % clients.len()].clone(), request: toggle(at, request_id), with_id, on: false }
-}
-
-/// The request that a caller's sandbox is changed with; its value is set for each call.
-pub(crate) fn toggle(at: usize, request_id: String) -> v1::UpdateConfigRequest {
+/// The n-th change of a caller: turns a setting on and off.
+pub(crate) fn toggle(load: Load, at: usize, on: bool) -> v1::UpdateConfigRequest {
     v1::UpdateConfigRequest {
         workspace_scope: scope(WORKSPACE),
-        sandbox: sandbox(at),
+        sandbox: load.sandbox(at),
         setting_key: "ocsf_json_enabled".to_owned(),
-        request_id,
+        setting_value: Some(SettingValue { value: Some(Value::BoolValue(on)) }),
+        request_id: if load.with_id { request_id() } else { String::new() },
         ..Default::default()
     }
 }
 
-pub(crate) fn value(on: bool) -> Option<SettingValue> {
-    Some(SettingValue { value: Some(Value::BoolValue(on)) })
+pub(crate) struct Mutate {
+    client: Client,
+    load: Load,
+    at: usize,
+    on: bool,
+}
+
+pub(crate) fn mutate(stage: &Stage, load: Load, at: usize) -> Mutate {
+    Mutate { client: load.client(stage, at), load, at, on: false }
 }
 
 impl Mutate {
     /// Changes it; the revision of the settings after that.
     pub(crate) async fn change(&mut self) -> anyhow::Result<u64> {
         self.on = !self.on;
-        self.request.setting_value = value(self.on);
-        if self.with_id {
-            self.request.request_id = crate::client::request_id();
-        }
-        Ok(self.client.update_config(self.request.clone()).await?.into_inner().settings_revision)
+        let request = toggle(self.load, self.at, self.on);
+        Ok(self.client.update_config(request).await?.into_inner().settings_revision)
     }
 }
 
@@ -65,9 +139,9 @@ pub(crate) struct ReadConfig {
     request: GetSandboxConfigRequest,
 }
 
-pub(crate) fn read_config(clients: &[Client], at: usize) -> ReadConfig {
+pub(crate) fn read_config(stage: &Stage, at: usize) -> ReadConfig {
     let request = GetSandboxConfigRequest { workspace_scope: scope(WORKSPACE), name: sandbox(at) };
-    ReadConfig { client: clients[at % clients.len()].clone(), request }
+    ReadConfig { client: stage.users[at].clone(), request }
 }
 
 impl AsyncCall for ReadConfig {

@@ -1,48 +1,51 @@
-//! From the answer of a commit to a watcher on another edge, and to the supervisor.
+//! Configuration: reads of it, and its way from the answer of a commit to the supervisor.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use roadstead_proto::api::v1;
+use roadstead_proto::api::v1::SandboxPhase;
 use roadstead_supervisor::{Observation, Recorder, Settings, Supervisor, TokenSource};
 
-use super::measure::Figure;
-use super::{WORKSPACE, path};
-use crate::client::connect::Client;
-use crate::client::scope;
-use crate::demo::target::Target;
+use super::figure::{Figure, Goal, Report};
+use super::measure::{Measure, Ran};
+use super::path::{self, Load};
+use super::stage::{Stage, WORKSPACE};
 use crate::demo::watched::Watched;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The sandbox that is watched and supervised.
+/// The sandbox that is supervised.
 const AT: usize = 0;
+const READERS: usize = 16;
 
-pub(crate) async fn measure(
-    target: &Target,
-    bridge: &str,
-    clients: &[Client],
-    time: Duration,
-) -> anyhow::Result<Vec<Figure>> {
-    let sandbox = path::sandbox(AT);
-    let recorder = Recorder::new(1000);
-    let supervisor = Supervisor::start(Settings {
-        observer: Some(recorder.observer()),
-        ..Settings::new(bridge, WORKSPACE, &sandbox, TokenSource::File(target.token(WORKSPACE, &sandbox).await?))
-    })?;
-    let mut watched = Watched::open(clients[clients.len() - 1].clone(), WORKSPACE, &sandbox).await?;
-    watched
-        .until(PATIENCE, |seen| seen.shown.last().is_some_and(|(_, phase)| *phase == v1::SandboxPhase::Ready))
-        .await
-        .context("the sandbox did not become ready")?;
-    let pushed = to_supervisor(&recorder, clients, time).await?;
-    let shown = to_watcher(&mut watched, clients, time).await?;
-    supervisor.stop().await;
-    Ok(vec![pushed, shown])
+pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
+    let read = measure.run("GetSandboxConfig", READERS, |at| path::read_config(stage, at)).await?;
+    let pushed = to_supervisor(stage, measure.time).await?;
+    let goals = vec![
+        Goal::at_least(2000.0, "a second", read.what, read.per_second),
+        Goal::at_most(10.0, "ms at p50", pushed.what, pushed.p50_ms),
+        Goal::at_most(100.0, "ms at p99", pushed.what, pushed.p99_ms),
+    ];
+    Ok(Report { figures: vec![read, pushed], goals })
 }
 
-async fn to_supervisor(recorder: &Recorder, clients: &[Client], time: Duration) -> anyhow::Result<Figure> {
+async fn to_supervisor(stage: &Stage, time: Duration) -> anyhow::Result<Figure> {
+    let sandbox = path::sandbox(AT);
+    let recorder = Recorder::new(1000);
+    let token = TokenSource::File(stage.target.token(WORKSPACE, &sandbox).await?);
+    let supervisor = Supervisor::start(Settings {
+        observer: Some(recorder.observer()),
+        ..Settings::new(&stage.doors.bridge, WORKSPACE, &sandbox, token)
+    })?;
+    let mut watched = Watched::open(stage.users[AT].clone(), WORKSPACE, &sandbox).await?;
+    let ready = |phase| phase == SandboxPhase::Ready;
+    watched
+        .until(PATIENCE, |seen| seen.shown.last().is_some_and(|(_, phase)| ready(*phase)))
+        .await
+        .context("the sandbox did not become ready")?;
+
     let (began, mut took) = (Instant::now(), Vec::new());
-    let mut mutate = path::mutate(clients, AT, String::new());
+    let mut mutate = path::mutate(stage, Load::apart(false), AT);
     while began.elapsed() < time {
         let wanted = mutate.change().await?;
         let answered = Instant::now();
@@ -52,7 +55,9 @@ async fn to_supervisor(recorder: &Recorder, clients: &[Client], time: Duration) 
         });
         took.push(arrived.await.context("the update did not arrive")?.saturating_duration_since(answered));
     }
-    Ok(Figure::of("commit answered to supervisor has it", 1, took, began.elapsed()))
+    let ran = Ran { took, time: began.elapsed(), errors: BTreeMap::new() };
+    supervisor.stop().await;
+    Ok(Figure::of("commit answered to supervisor has it", 1, ran))
 }
 
 /// When a configuration arrived, and the revision of its settings.
@@ -61,44 +66,4 @@ fn update(observation: &Observation) -> Option<(Instant, u64)> {
         Observation::Received(frame) => Some((frame.at, frame.config.as_ref()?.settings_revision)),
         _ => None,
     }
-}
-
-/// A setting does not change the sandbox that a watch shows; attaching a provider does.
-async fn to_watcher(watched: &mut Watched, clients: &[Client], time: Duration) -> anyhow::Result<Figure> {
-    let mut client = clients[0].clone();
-    let provider = roadstead_proto::api::datamodel::Provider {
-        metadata: Some(roadstead_proto::api::datamodel::ObjectMeta { name: "bench".to_owned(), ..Default::default() }),
-        r#type: "generic".to_owned(),
-        credentials: [("BENCH_TOKEN".to_owned(), "value".to_owned())].into(),
-        ..Default::default()
-    };
-    let create =
-        v1::CreateProviderRequest { workspace_scope: scope(WORKSPACE), provider: Some(provider), ..Default::default() };
-    client.create_provider(create).await?;
-    let (began, mut took, mut attached) = (Instant::now(), Vec::new(), false);
-    while began.elapsed() < time {
-        let sandbox = if attached {
-            let request = v1::DetachSandboxProviderRequest {
-                workspace_scope: scope(WORKSPACE),
-                sandbox: path::sandbox(AT),
-                provider: "bench".to_owned(),
-                ..Default::default()
-            };
-            client.detach_sandbox_provider(request).await?.into_inner().sandbox
-        } else {
-            let request = v1::AttachSandboxProviderRequest {
-                workspace_scope: scope(WORKSPACE),
-                sandbox: path::sandbox(AT),
-                provider: "bench".to_owned(),
-                ..Default::default()
-            };
-            client.attach_sandbox_provider(request).await?.into_inner().sandbox
-        };
-        let answered = Instant::now();
-        attached = !attached;
-        let version = sandbox.and_then(|sandbox| sandbox.metadata).map_or(0, |metadata| metadata.resource_version);
-        watched.until(PATIENCE, |seen| seen.shown.last().is_some_and(|(shown, _)| *shown >= version)).await?;
-        took.push(answered.elapsed());
-    }
-    Ok(Figure::of("commit answered to watcher on another edge", 1, took, began.elapsed()))
 }

@@ -1,6 +1,6 @@
 //! `roadstead policy`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
@@ -28,6 +28,8 @@ pub(crate) struct Command {
 enum Action {
     /// Replace the policy of a sandbox by the one in a file (a SandboxPolicy in protobuf's JSON form; `-` reads standard input)
     Set { sandbox: String, file: PathBuf },
+    /// Change the policy of a sandbox by the operations in a file (a list of PolicyMergeOperation in protobuf's JSON form; `-` reads standard input): all of them or none
+    Merge { sandbox: String, file: PathBuf },
     /// Show the policy revisions of a sandbox, newest first
     List { sandbox: String },
     /// Show the newest revision of a sandbox's policy
@@ -41,12 +43,7 @@ impl Command {
         let workspace_scope = scope(&self.workspace);
         match self.action {
             Action::Set { sandbox, file } => {
-                let text = if file.as_os_str() == "-" {
-                    std::io::read_to_string(std::io::stdin())?
-                } else {
-                    std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?
-                };
-                let policy = from_json(&text).context("the file is not a SandboxPolicy in JSON form")?;
+                let policy = from_json(&read(&file)?).context("the file is not a SandboxPolicy in JSON form")?;
                 let request = v1::UpdateConfigRequest {
                     workspace_scope,
                     sandbox,
@@ -54,8 +51,17 @@ impl Command {
                     request_id: request_id(),
                     ..Default::default()
                 };
-                let response = client.update_config(request).await?.into_inner();
-                output.show(&response, |response| format!("version {} {}", response.version, response.policy_hash))
+                output.show(&client.update_config(request).await?.into_inner(), written)
+            }
+            Action::Merge { sandbox, file } => {
+                let request = v1::UpdateConfigRequest {
+                    workspace_scope,
+                    sandbox,
+                    merge_operations: operations(&read(&file)?)?,
+                    request_id: request_id(),
+                    ..Default::default()
+                };
+                output.show(&client.update_config(request).await?.into_inner(), written)
             }
             Action::List { sandbox } => {
                 let mut all = v1::ListSandboxPoliciesResponse::default();
@@ -83,6 +89,25 @@ impl Command {
     }
 }
 
+fn read(file: &Path) -> anyhow::Result<String> {
+    if file.as_os_str() == "-" {
+        return Ok(std::io::read_to_string(std::io::stdin())?);
+    }
+    std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn operations(text: &str) -> anyhow::Result<Vec<v1::PolicyMergeOperation>> {
+    let list: Vec<serde_json::Value> = serde_json::from_str(text).context("the file is not a list in JSON form")?;
+    let operation = |(at, value): (usize, &serde_json::Value)| {
+        from_json(&value.to_string()).with_context(|| format!("entry {at} is not a PolicyMergeOperation in JSON form"))
+    };
+    list.iter().enumerate().map(operation).collect()
+}
+
+fn written(response: &v1::UpdateConfigResponse) -> String {
+    format!("version {} {}", response.version, response.policy_hash)
+}
+
 fn rows(revisions: &[v1::SandboxPolicyRevision]) -> String {
     let mut rows = vec![vec!["VERSION".into(), "STATUS".into(), "HASH".into(), "ERROR".into()]];
     rows.extend(revisions.iter().map(|revision| {
@@ -94,4 +119,22 @@ fn rows(revisions: &[v1::SandboxPolicyRevision]) -> String {
         ]
     }));
     table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_proto::api::v1::policy_merge_operation::Operation;
+
+    use super::*;
+
+    #[test]
+    fn operations_are_a_list_in_json_form() {
+        let text = r#"[{"removeRule": {"ruleName": "web"}}, {"add_rule": {"rule_name": "git", "rule": {}}}]"#;
+        let read = operations(text).unwrap();
+        assert!(matches!(&read[0].operation, Some(Operation::RemoveRule(remove)) if remove.rule_name == "web"));
+        assert!(matches!(&read[1].operation, Some(Operation::AddRule(add)) if add.rule.is_some()));
+        let refused = operations(r#"[{"removeRule": {}}, {"dropRule": {}}]"#).unwrap_err();
+        assert!(refused.to_string().starts_with("entry 1 "), "{refused}");
+        assert!(operations("{}").is_err());
+    }
 }

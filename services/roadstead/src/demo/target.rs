@@ -45,20 +45,24 @@ pub(crate) struct Doors {
 }
 
 impl Target {
-    /// Starts or finds it. `settings` are environment variables for one that is started.
-    pub(crate) async fn start(kind: Kind, settings: &[(&str, &str)]) -> anyhow::Result<(Self, Doors)> {
+    /// Starts or finds it.
+    pub(crate) async fn of(kind: Kind) -> anyhow::Result<(Self, Doors)> {
         match kind {
-            Kind::All => Self::start_all(settings).await,
+            Kind::All => Self::start(tempfile::Builder::new().prefix("roadstead-demo-").tempdir()?, &[], &[]).await,
             Kind::Compose => Self::find_compose().await,
         }
     }
 
-    async fn start_all(settings: &[(&str, &str)]) -> anyhow::Result<(Self, Doors)> {
-        let data = tempfile::Builder::new().prefix("roadstead-demo-").tempdir()?;
+    /// Starts one with its data in that folder, with further `flags` and environment variables.
+    pub(crate) async fn start(
+        data: tempfile::TempDir,
+        flags: &[String],
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<(Self, Doors)> {
         let folder = data.path().to_string_lossy().into_owned();
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["all", "--separate", "--replicas", "edge=2,admission=2", "--free-ports", "--data", &folder]);
-        command.envs(settings.iter().copied());
+        command.args(flags).envs(settings.iter().copied());
         let signals = Signals { stop: Signal::SIGTERM, abort: Signal::SIGKILL };
         let mut process = Process::spawn("all", command, signals, &data.path().join("all.log"))?;
         let run = tokio::time::timeout(READY_TIME, async {

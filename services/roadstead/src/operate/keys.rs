@@ -1,9 +1,8 @@
 //! `roadstead keys`: the deployment's keyring and the key file of each role.
 
 use std::fs::DirBuilder;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,6 +11,7 @@ use clap::{Args, Subcommand};
 use roadstead_bus::permissions::{self, Auth};
 use roadstead_proto::role::Role;
 use roadstead_service_kit::keyring::{Keyring, OwnerKeys};
+use roadstead_service_kit::whole_file::{self, Existing};
 use secrecy::ExposeSecret as _;
 
 use crate::client::output::line;
@@ -166,20 +166,12 @@ impl Layout {
     }
 }
 
-/// Writes a file that only its owner can read.
+/// Writes a file, whole, that only its owner can read.
 pub(crate) fn write_private(file: &Path, content: &[u8]) -> anyhow::Result<()> {
     write(file, content, 0o600)
 }
 
-/// Whole or not at all: beside the target, then in its place.
 fn write(file: &Path, content: &[u8], mode: u32) -> anyhow::Result<()> {
-    let beside = file.with_extension("new");
-    let written = (|| {
-        let mut options = std::fs::OpenOptions::new();
-        let mut target = options.write(true).create(true).truncate(true).mode(mode).open(&beside)?;
-        target.write_all(content)?;
-        target.sync_all()?;
-        std::fs::rename(&beside, file)
-    })();
-    written.with_context(|| format!("cannot write {}", file.display()))
+    whole_file::write(file, content, mode, Existing::Replace)
+        .with_context(|| format!("cannot write {}", file.display()))
 }

@@ -3,4 +3,5 @@
 
 mod projection;
 mod reads;
+mod templates_and_services;
 mod world;

@@ -10,11 +10,11 @@ use tonic::Code;
 
 use crate::world::{World, admin, sandbox, user};
 
-fn in_workspace(name: &str) -> Option<WorkspaceSelector> {
+pub(crate) fn in_workspace(name: &str) -> Option<WorkspaceSelector> {
     Some(WorkspaceSelector { selection: Some(Selection::Workspace(name.into())) })
 }
 
-fn everywhere() -> Option<WorkspaceSelector> {
+pub(crate) fn everywhere() -> Option<WorkspaceSelector> {
     Some(WorkspaceSelector { selection: Some(Selection::AllWorkspaces(AllWorkspaces {})) })
 }
 

@@ -87,6 +87,7 @@ impl World {
             format!("--nats-url={}", broker.url()),
             format!("--database-url={}", login.url()),
             "--admin-listen=127.0.0.1:0".to_owned(),
+            "--service-domain=apps.example.com".to_owned(),
         ]);
         let role = tokio::spawn(roadstead_watch::run(config.config, shutdown.clone()));
         let edge = connect(&broker, &keyring, Role::Edge).await;
@@ -213,6 +214,7 @@ pub(crate) fn sandbox(workspace: &row::Workspace, name: &str, labels: &[(&str, &
         created_at: now(),
         deletion_at: None,
         spec: v1::SandboxSpec::default(),
+        created_from: None,
         status: v1::SandboxStatus::default(),
         phase: v1::SandboxPhase::Provisioning,
         current_policy_version: 0,

@@ -1,10 +1,10 @@
-//! A user's policy for one sandbox.
+//! A user's policy for one sandbox: a whole one, or changes to the one that stands.
 
 use std::collections::BTreeSet;
 
-use roadstead_policy::{canonical, check, fixed};
+use roadstead_policy::{canonical, check, fixed, merge};
 use roadstead_proto::api::sandbox::SandboxPolicy;
-use roadstead_proto::api::v1::{PolicyStatus, UpdateConfigRequest, UpdateConfigResponse};
+use roadstead_proto::api::v1::{PolicyMergeOperation, PolicyStatus, UpdateConfigRequest, UpdateConfigResponse};
 use roadstead_store::mutation::{Loaded, Write};
 use roadstead_store::row;
 
@@ -13,18 +13,52 @@ use crate::context::Context;
 use crate::operation::{Decision, at_version, session};
 use crate::refusal::Refusal;
 
-pub(super) fn decide(
+pub(super) fn set(
     request: &UpdateConfigRequest,
     policy: &SandboxPolicy,
     loaded: &Loaded,
     context: &Context<'_>,
 ) -> Result<Decision, Refusal> {
-    let before = session::named(loaded, &request.sandbox)?;
-    session::not_deleting(before)?;
-    at_version(request.expected_resource_version, before.resource_version)?;
-    refuse_under_global_policy(loaded)?;
-    let policy = acceptable(policy, before, loaded)?;
+    let before = changeable(request, loaded)?;
+    revise(request, policy, before, loaded, context)
+}
 
+/// Changes the newest revision, as it is under the sandbox's lock: whoever wrote meanwhile is built upon. A policy
+/// given at creation is a revision from then on.
+pub(super) fn merge(
+    request: &UpdateConfigRequest,
+    operations: &[PolicyMergeOperation],
+    loaded: &Loaded,
+    context: &Context<'_>,
+) -> Result<Decision, Refusal> {
+    let before = changeable(request, loaded)?;
+    let latest = loaded.policy.as_ref().ok_or_else(|| {
+        Refusal::precondition(
+            "the sandbox has no policy yet that could be changed; set a whole one, or wait for its supervisor's",
+        )
+    })?;
+    let merged = merge::apply(&latest.policy, operations)?;
+    revise(request, &merged, before, loaded, context)
+}
+
+/// The sandbox, if its policy may be written now.
+fn changeable<'a>(request: &UpdateConfigRequest, loaded: &'a Loaded) -> Result<&'a row::Sandbox, Refusal> {
+    let row = session::named(loaded, &request.sandbox)?;
+    session::not_deleting(row)?;
+    at_version(request.expected_resource_version, row.resource_version)?;
+    refuse_under_global_policy(loaded)?;
+    Ok(row)
+}
+
+/// The newest revision if it says the same with the same provenance, else the next one.
+fn revise(
+    request: &UpdateConfigRequest,
+    policy: &SandboxPolicy,
+    before: &row::Sandbox,
+    loaded: &Loaded,
+    context: &Context<'_>,
+) -> Result<Decision, Refusal> {
+    let policy = acceptable(policy, before, loaded)?;
     let hash = canonical::hash(&policy);
     let latest = loaded.policy.as_ref();
     if let Some(same) = latest.filter(|latest| latest.hash == hash && latest.provenance == request.annotations) {
@@ -38,11 +72,7 @@ pub(super) fn decide(
 }
 
 /// The policy as it will be kept, if the sandbox may have it.
-pub(super) fn acceptable(
-    policy: &SandboxPolicy,
-    row: &row::Sandbox,
-    loaded: &Loaded,
-) -> Result<SandboxPolicy, Refusal> {
+fn acceptable(policy: &SandboxPolicy, row: &row::Sandbox, loaded: &Loaded) -> Result<SandboxPolicy, Refusal> {
     let attached: BTreeSet<String> = row.providers.iter().cloned().collect();
     check::policy(policy, check::Scope::Sandbox { attached: &attached })?;
     let latest = loaded.policy.as_ref().map(|latest| &latest.policy);
@@ -86,6 +116,9 @@ pub(super) fn response(revision: &row::PolicyRevision, row: &row::Sandbox) -> Up
 mod tests {
     use roadstead_proto::api::sandbox::{NetworkCredentialBinding, NetworkEndpoint, NetworkPolicyRule, ProcessPolicy};
 
+    use roadstead_proto::api::v1::policy_merge_operation::Operation;
+    use roadstead_proto::api::v1::{AddNetworkRule, RemoveNetworkRule};
+
     use super::*;
     use crate::operation::Operation as _;
     use crate::sample::{self, World};
@@ -96,8 +129,23 @@ mod tests {
         SandboxPolicy { network_policies: [("web".to_owned(), rule)].into(), ..Default::default() }
     }
 
+    fn request_of(sandbox: &str) -> UpdateConfigRequest {
+        UpdateConfigRequest { sandbox: sandbox.into(), ..Default::default() }
+    }
+
     fn request(policy: SandboxPolicy) -> UpdateConfigRequest {
-        UpdateConfigRequest { sandbox: "s".into(), policy: Some(policy), ..Default::default() }
+        UpdateConfigRequest { policy: Some(policy), ..request_of("s") }
+    }
+
+    fn removing(rule_name: &str) -> PolicyMergeOperation {
+        let remove = RemoveNetworkRule { rule_name: rule_name.into() };
+        PolicyMergeOperation { operation: Some(Operation::RemoveRule(remove)) }
+    }
+
+    fn merging(rule_name: &str, host: &str) -> UpdateConfigRequest {
+        let rule = policy(host).network_policies.remove("web");
+        let add = Operation::AddRule(AddNetworkRule { rule_name: rule_name.into(), rule });
+        UpdateConfigRequest { merge_operations: vec![PolicyMergeOperation { operation: Some(add) }], ..request_of("s") }
     }
 
     fn decide(request: &UpdateConfigRequest, loaded: &Loaded) -> Result<Decision, Refusal> {
@@ -134,6 +182,53 @@ mod tests {
         let annotations = [("by".to_owned(), "ann".to_owned())].into();
         let annotated = UpdateConfigRequest { annotations, ..request(policy("a.example.com")) };
         assert_eq!(inserted(&decide(&annotated, &loaded).unwrap()).provenance["by"], "ann");
+    }
+
+    #[test]
+    fn operations_change_the_newest_revision_and_build_the_next_one() {
+        let first =
+            inserted(&decide(&request(policy("a.example.com")), &found(sample::sandbox("s"), None)).unwrap()).clone();
+        let loaded = found(sample::sandbox("s"), Some(first));
+        let decision = decide(&merging("other", "b.example.com"), &loaded).unwrap();
+        let second = inserted(&decision).clone();
+        let both = ["other", "web"];
+        assert_eq!(second.policy.network_policies.keys().collect::<Vec<_>>(), both);
+        assert_eq!((second.version, second.status), (2, PolicyStatus::Pending));
+        assert_eq!(second.hash, canonical::hash(&second.policy));
+        // Once more is the same, but said by somebody else it is another revision.
+        let loaded = found(sample::sandbox("s"), Some(second.clone()));
+        let again = merging("other", "b.example.com");
+        assert!(decide(&again, &loaded).unwrap().writes.is_empty());
+        let annotated = UpdateConfigRequest { annotations: [("by".to_owned(), "ann".to_owned())].into(), ..again };
+        let decision = decide(&annotated, &loaded).unwrap();
+        let [Write::UpdateSandbox(row), Write::InsertPolicyRevision(third)] = decision.writes.as_slice() else {
+            panic!("{:?}", decision.writes)
+        };
+        assert_eq!((third.version, &third.hash, &third.provenance), (3, &second.hash, &annotated.annotations));
+        assert_eq!((row.annotations["by"].as_str(), row.resource_version), ("ann", 2));
+    }
+
+    #[test]
+    fn operations_need_a_policy_to_change_and_a_whole_that_is_good() {
+        let refused = decide(&merging("web", "a.example.com"), &found(sample::sandbox("s"), None)).unwrap_err();
+        assert!(matches!(&refused, Refusal::Precondition(text) if text.contains("no policy yet")), "{refused}");
+
+        let first =
+            revision(&sample::sandbox("s"), policy("a.example.com"), "h".into(), row::Pairs::new(), &sample::nothing());
+        let loaded = found(sample::sandbox("s"), Some(first));
+        let mut bound = merging("other", "b.example.com");
+        let Some(Operation::AddRule(add)) = &mut bound.merge_operations[0].operation else { panic!() };
+        let endpoint = &mut add.rule.as_mut().unwrap().endpoints[0];
+        endpoint.protocol = "rest".into();
+        endpoint.credential_binding = Some(NetworkCredentialBinding { provider: "p".into() });
+        let refused = decide(&bound, &loaded).unwrap_err();
+        assert!(matches!(&refused, Refusal::Precondition(text) if text.contains("not attached")), "{refused}");
+
+        let stale = UpdateConfigRequest { expected_resource_version: 5, ..merging("web", "a.example.com") };
+        assert!(matches!(decide(&stale, &loaded), Err(Refusal::VersionConflict { current: 1 })));
+        let twice = UpdateConfigRequest { merge_operations: vec![removing("web"), removing("web")], ..request_of("s") };
+        let refused = decide(&twice, &loaded).unwrap_err().to_string();
+        assert!(refused.starts_with("merge_operations[1].remove_rule.rule_name: "), "{refused}");
     }
 
     #[test]

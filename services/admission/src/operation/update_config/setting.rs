@@ -51,7 +51,7 @@ fn apply(change: Change<'_>, scope: Option<Uuid>, settings: &Settings) -> Applie
             (Some(Write::PutSetting { scope, key, value: value.clone() }), false)
         }
         Change::Delete(_) if known.is_some() => (Some(Write::DeleteSetting { scope, key }), true),
-        Change::Set(..) | Change::Delete(_) | Change::Policy(_) => (None, false),
+        Change::Set(..) | Change::Delete(_) | Change::Policy(_) | Change::Merge(_) => (None, false),
     };
     let Some(write) = write else {
         return Applied { writes: Vec::new(), revision: settings.revision, deleted };
@@ -63,7 +63,7 @@ fn apply(change: Change<'_>, scope: Option<Uuid>, settings: &Settings) -> Applie
 const fn key<'a>(change: Change<'a>) -> &'a str {
     match change {
         Change::Set(key, _) | Change::Delete(key) => key,
-        Change::Policy(_) => "",
+        Change::Policy(_) | Change::Merge(_) => "",
     }
 }
 

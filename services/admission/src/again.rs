@@ -1,0 +1,80 @@
+//! Room for deliveries that come again.
+//!
+//! The broker hands them out before new ones. Without a bound, those who wait for one locked row would fill every slot
+//! for as long as it is locked, and nobody else's command would be begun.
+
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::envelope::Queue;
+
+/// Pause of a delivery that finds no place. A duplicate that only waits for another command loses no more time so than
+/// it may.
+pub(crate) const CROWDED: Duration = Duration::from_millis(500);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// The longest pause is the first one doubled so often: 8 s.
+const DOUBLINGS: u64 = 5;
+
+/// Half of the slots of each queue.
+#[derive(Debug)]
+pub(crate) struct Again {
+    commands: Semaphore,
+    reports: Semaphore,
+}
+
+/// A place among the slots, until it is dropped.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// Of a delivery that comes for the first time: it has the slot that pulled it.
+    First,
+    Again {
+        _permit: SemaphorePermit<'a>,
+    },
+}
+
+impl Again {
+    pub(crate) fn new(command_slots: u16, report_slots: u16) -> Self {
+        let half = |slots: u16| Semaphore::new(usize::from(slots / 2).max(1));
+        Self { commands: half(command_slots), reports: half(report_slots) }
+    }
+
+    /// A place for a delivery of that count; none if too many others have come again.
+    pub(crate) fn place(&self, queue: Queue, deliveries: u64) -> Option<Place<'_>> {
+        if deliveries <= 1 {
+            return Some(Place::First);
+        }
+        let room = match queue {
+            Queue::Commands => &self.commands,
+            Queue::Reports => &self.reports,
+        };
+        room.try_acquire().ok().map(|permit| Place::Again { _permit: permit })
+    }
+}
+
+/// Pause of a delivery that has waited for a locked row: the longer, the more often it has come.
+pub(crate) fn pause(deliveries: u64) -> Duration {
+    FIRST_PAUSE * (1 << deliveries.saturating_sub(1).min(DOUBLINGS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_again_takes_half_of_its_queues_slots_and_what_is_new_any() {
+        let again = Again::new(4, 1);
+        let places: Vec<_> = (0..2).map(|_| again.place(Queue::Commands, 2).unwrap()).collect();
+        assert!(again.place(Queue::Commands, 7).is_none());
+        assert!(again.place(Queue::Commands, 1).is_some());
+        assert!(again.place(Queue::Reports, 2).is_some());
+        drop(places);
+        assert!(again.place(Queue::Commands, 7).is_some());
+    }
+
+    #[test]
+    fn pauses_double_up_to_eight_seconds() {
+        let pauses = [1, 2, 3, 6, 7, u64::MAX].map(|deliveries| pause(deliveries).as_millis());
+        assert_eq!(pauses, [250, 500, 1000, 8000, 8000, 8000]);
+    }
+}
