@@ -85,3 +85,40 @@ async fn a_burst_of_calls_on_one_connection_is_answered_whole() {
     let created = "select count(*) from roadstead.workspace where name like 'burst-%'";
     assert_eq!(stack.session().await.value(created).await, "200");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_settles_a_command_and_brings_a_workspace_back() {
+    let stack = Stack::start(Plan::single()).await;
+    let mut session = stack.session().await;
+    // No method that is served has two steps: the row that one would leave.
+    let id = uuid::Uuid::now_v7().to_string();
+    session
+        .run(&format!(
+            "insert into roadstead.command (id, method, caller, deadline, outcome) \
+             values ('{id}', 'RotateProviderCredential', 'c', now(), 0); \
+             insert into roadstead.effect (command_id, method, caller, claimed, until) \
+             values ('{id}', 'RotateProviderCredential', 'c', false, now() - interval '1 second')"
+        ))
+        .await;
+    assert!(stack.run(&["admission", "list"]).await.contains(&id));
+    assert!(stack.run(&["admission", "list", "-o", "json"]).await.contains(&format!(r#""commandId":"{id}""#)));
+    assert!(stack.run(&["admission", "show", &id]).await.contains("started"));
+    let by = ["--reason", "the provider knows nothing of it", "--operator", "ann"];
+    stack.run(&[&["admission", "settle", &id, "--as", "failed"], &by[..]].concat()).await;
+    let shown = stack.run(&["admission", "show", &id]).await;
+    assert!(shown.contains("settled as failed by ann") && shown.contains("knows nothing of it"), "{shown}");
+    assert!(!stack.run(&["admission", "list"]).await.contains(&id));
+
+    let workspace = generate::unique("ws");
+    stack.run(&["workspace", "create", &workspace]).await;
+    stack.run(&["sandbox", "create", "box", "-w", &workspace]).await;
+    let blocked = stack.command(&["workspace", "delete", &workspace]).output().await.unwrap();
+    assert!(!blocked.status.success());
+    let phase = async |phase: &str| {
+        eventually(SOON, phase, async || stack.run(&["workspace", "get", &workspace]).await.contains(phase)).await;
+    };
+    phase("TERMINATING").await;
+    stack.run(&[&["workspace", "reactivate", &workspace], &by[..]].concat()).await;
+    phase("ACTIVE").await;
+    stack.run(&["sandbox", "create", "more", "-w", &workspace]).await;
+}

@@ -108,7 +108,13 @@ tokens! {
 
 tokens! {
     /// Operators' requests.
-    AdminCall { MintSandboxToken = "MintSandboxToken" }
+    AdminCall {
+        MintSandboxToken = "MintSandboxToken",
+        ListUnresolved = "ListUnresolved",
+        GetCommand = "GetCommand",
+        SettleCommand = "SettleCommand",
+        ReactivateWorkspace = "ReactivateWorkspace",
+    }
 }
 
 tokens! {

@@ -10,4 +10,5 @@ mod edge;
 mod happy;
 mod kill;
 mod oracle;
+mod recover;
 mod refusal;

@@ -14,6 +14,7 @@ mod health;
 mod jetstream;
 pub mod permissions;
 pub mod pull;
+pub mod queue;
 mod replies;
 mod request;
 pub mod service;

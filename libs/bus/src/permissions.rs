@@ -81,7 +81,8 @@ impl Permissions {
     }
 
     fn operator(&mut self) {
-        self.publish(["roadstead.admin.*", "$SRV.>"]);
+        self.publish(subject::AdminCall::ALL.iter().map(|call| subject::admin(*call)));
+        self.publish(["$SRV.>"]);
     }
 
     fn publish<S: Into<String>>(&mut self, subjects: impl IntoIterator<Item = S>) {

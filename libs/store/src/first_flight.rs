@@ -26,7 +26,7 @@ pub(crate) const OPEN: &str =
     "SELECT date_trunc('milliseconds', clock_timestamp()), set_config('lock_timeout', '200ms', true),
     set_config('roadstead.traceparent', $1, true)";
 
-const WAIT_FOR_ROWS: &str = "SELECT set_config('lock_timeout', '2s', true)";
+pub(crate) const WAIT_FOR_ROWS: &str = "SELECT set_config('lock_timeout', '2s', true)";
 
 impl Database {
     /// Flies the first flight. What it returns holds a connection and its locks until it is concluded, abandoned or
@@ -35,7 +35,20 @@ impl Database {
     /// # Errors
     /// See [`FlightError`]; nothing was committed.
     pub async fn first_flight(&self, command: &Command, locks: &Locks) -> Result<InFlight, FlightError> {
-        let (flight, plan) = plan(self, command, locks)?;
+        self.open(command, locks, false).await
+    }
+
+    /// As [`Database::first_flight`], for a command that stands as started and is now to have its outcome: its row is
+    /// locked instead of inserted. Found settled after all, what it was settled with is in the ledger.
+    ///
+    /// # Errors
+    /// See [`FlightError`]; nothing was committed.
+    pub async fn resume(&self, command: &Command, locks: &Locks) -> Result<InFlight, FlightError> {
+        self.open(command, locks, true).await
+    }
+
+    async fn open(&self, command: &Command, locks: &Locks, resumed: bool) -> Result<InFlight, FlightError> {
+        let (flight, plan) = plan(self, command, locks, resumed)?;
         let mut lease = self.lease().await?;
         let answers = lease.begin(flight).await.map_err(|failed| plan.failure(failed))?;
         let (loaded, own) = plan.load(&answers, command, locks)?;
@@ -45,6 +58,7 @@ impl Database {
 
 /// Where in the flight each answer is.
 struct Plan {
+    resumed: bool,
     opened: Slot,
     rights: Option<Slot>,
     command: Slot,
@@ -74,7 +88,7 @@ struct ClaimSlots {
     found: Slot,
 }
 
-fn plan(database: &Database, command: &Command, locks: &Locks) -> Result<(Flight, Plan), FlightError> {
+fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) -> Result<(Flight, Plan), FlightError> {
     let Locks { subject, workspace, global, member, template, providers, sandboxes, reads } = locks;
     let name = workspace.as_ref().map(|workspace| workspace.name.as_str());
     let subject = subject.as_deref();
@@ -86,9 +100,14 @@ fn plan(database: &Database, command: &Command, locks: &Locks) -> Result<(Flight
     let opened = flight.add(Step::new(OPEN, [value(command.traceparent.clone())]));
     let rights = name.zip(subject).map(|(name, subject)| flight.add(member::role(name, subject)));
 
-    flight.add(command::insert(command));
-    let known = flight.add(command::read(command.id));
-    let claim = command.claim.as_ref().map(|claim| ClaimSlots {
+    let known = if resumed {
+        flight.add(command::lock(command.id))
+    } else {
+        flight.add(command::insert(command));
+        flight.add(command::read(command.id))
+    };
+    // The claim of a started command is locked by nobody who has not locked the command.
+    let claim = command.claim.as_ref().filter(|_| !resumed).map(|claim| ClaimSlots {
         expired: flight.add(claim::delete_expired(command, claim)),
         inserted: flight.add(claim::insert(command, claim, name)),
         found: flight.add(claim::read(command, claim)),
@@ -115,6 +134,7 @@ fn plan(database: &Database, command: &Command, locks: &Locks) -> Result<(Flight
 
     // Every lock is held from here on; these statements see what was committed before the last one was granted.
     let plan = Plan {
+        resumed,
         opened,
         rights,
         command: known,
@@ -245,6 +265,10 @@ impl Plan {
     fn ledger(&self, answers: &Answers, command: &Command) -> Result<(Ledger, Own), FlightError> {
         let none = Own::default();
         match command::known(answers.rows(self.command))? {
+            command::Known::Settled(outcome) if self.resumed => {
+                let claim = command.claim.is_some();
+                return Ok((Ledger::Settled(outcome), Own { command: false, claim, counted: claim, resumed: true }));
+            }
             command::Known::Settled(outcome) => return Ok((Ledger::Settled(outcome), none)),
             command::Known::Absent => {
                 return Err(FlightError::Retry(Fault("the ledger's row was just deleted").into()));
@@ -255,7 +279,8 @@ impl Plan {
         let own = Own {
             command: true,
             claim: !answers.rows(slots.inserted).is_empty(),
-            expired: !answers.rows(slots.expired).is_empty(),
+            counted: !answers.rows(slots.expired).is_empty(),
+            ..none
         };
         match claim::found(answers.rows(slots.found))? {
             Some((_, by)) if own.claim && by == command.id => Ok((Ledger::Fresh, own)),

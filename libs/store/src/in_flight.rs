@@ -1,5 +1,7 @@
 //! A transaction between its two flights, and the second one.
 
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use crate::error::{Fault, FlightError, Stage};
@@ -28,8 +30,10 @@ pub(crate) struct Own {
     pub(crate) command: bool,
     /// It inserted the claim.
     pub(crate) claim: bool,
-    /// It deleted an expired claim with that key, which the quota still counts.
-    pub(crate) expired: bool,
+    /// The quota counts a claim with that key already: an expired one that it deleted, or that of the effect's start.
+    pub(crate) counted: bool,
+    /// It holds the row of a command that was started.
+    pub(crate) resumed: bool,
 }
 
 /// What a transaction committed.
@@ -52,8 +56,8 @@ impl InFlight {
         &self.loaded
     }
 
-    /// Flies the second flight and ends the transaction. A conclusion must fit the ledger: effects only on a fresh one,
-    /// replays only of an earlier claim, nothing on a settled one.
+    /// Flies the second flight and ends the transaction. A conclusion must fit the ledger: effects only on a fresh one
+    /// and on a resumed one that stands as started, replays only of an earlier claim, nothing on a settled one.
     ///
     /// # Errors
     /// See [`FlightError`]; nothing was committed unless it is [`FlightError::Lost`].
@@ -61,6 +65,10 @@ impl InFlight {
         let Self { lease, command, loaded, own, quota: most } = self;
         let fits = match (&loaded.ledger, &conclusion) {
             (Ledger::Fresh, Conclusion::Effect { outcome, .. }) => *outcome != Outcome::Started,
+            (Ledger::Settled(Outcome::Started), Conclusion::Effect { outcome, .. }) => {
+                own.resumed && *outcome != Outcome::Started
+            }
+            (Ledger::Settled(Outcome::Started), Conclusion::Refusal(_)) => own.resumed,
             (Ledger::Fresh | Ledger::Claimed(_), Conclusion::Refusal(_)) => true,
             (Ledger::Claimed(_), Conclusion::Replay(outcome)) => *outcome != Outcome::Started,
             _ => false,
@@ -71,10 +79,11 @@ impl InFlight {
         }
         let mut flight = Flight::default();
         let claim = command.claim.as_ref().filter(|_| own.claim);
-        let (outcome, added) = match conclusion {
+        let settle = if own.resumed { command::finish } else { command::settle };
+        let (outcome, kept) = match conclusion {
             Conclusion::Effect { writes, outcome, receipt } => {
                 write::add_all(&mut flight, writes);
-                flight.add(command::settle(command.id, &outcome));
+                flight.add(settle(command.id, &outcome));
                 // A refusal that leaves something behind frees the request id like any other.
                 let kept = claim.filter(|_| !matches!(outcome, Outcome::Refused(_)));
                 if let Some(claim) = claim {
@@ -87,33 +96,37 @@ impl InFlight {
             }
             Conclusion::Refusal(status) => {
                 let outcome = Outcome::Refused(status);
-                flight.add(command::settle(command.id, &outcome));
+                flight.add(settle(command.id, &outcome));
                 if let Some(claim) = claim {
                     flight.add(claim::free(&command, claim));
                 }
                 (outcome, false)
             }
             Conclusion::Replay(outcome) => {
-                flight.add(command::settle(command.id, &outcome));
+                flight.add(settle(command.id, &outcome));
                 (outcome, false)
             }
         };
+        if own.resumed {
+            flight.add(effect::end(command.id));
+        }
         // Last, so that a busy caller's count is held for no longer than the commit takes.
-        match (added, own.expired) {
+        match (kept, own.counted) {
             (true, false) => _ = flight.add(quota::add(&command.caller, most)),
             (false, true) => _ = flight.add(quota::take(&command.caller, 1)),
-            // The new claim takes the place of the expired one.
             (true, true) | (false, false) => {}
         }
         Ok(Committed { outbox: commit(lease, flight).await?, outcome })
     }
 
     /// First step of an effect that leaves Postgres: commits the command as started, with its claim, which the quota
-    /// counts from here on. From then on only [`crate::Database::finish_effect`] or an operator settles it.
+    /// counts from here on. From then on only what [`Database::resume`](crate::Database::resume) returns, or an operator,
+    /// settles it. `executor` is who is about to have the effect, and gives up `within` that time.
     ///
     /// # Errors
-    /// As for [`InFlight::conclude`].
-    pub async fn begin_effect(self) -> Result<Committed, FlightError> {
+    /// As for [`InFlight::conclude`]. After [`FlightError::Lost`],
+    /// [`Database::has_begun`](crate::Database::has_begun) may tell whether it was committed.
+    pub async fn begin_effect(self, executor: Uuid, within: Duration) -> Result<Committed, FlightError> {
         let Self { lease, command, loaded, own, quota: most } = self;
         if !matches!(loaded.ledger, Ledger::Fresh) {
             lease.roll_back().await;
@@ -121,8 +134,8 @@ impl InFlight {
         }
         let mut flight = Flight::default();
         flight.add(command::settle(command.id, &Outcome::Started));
-        flight.add(effect::begin(&command));
-        if own.claim && !own.expired {
+        flight.add(effect::begin(&command, executor, within));
+        if own.claim && !own.counted {
             flight.add(quota::add(&command.caller, most));
         }
         Ok(Committed { outbox: commit(lease, flight).await?, outcome: Outcome::Started })

@@ -13,6 +13,7 @@ mod lease;
 pub mod liveness;
 pub mod migrate;
 pub mod mutation;
+pub mod operator;
 pub mod outbox;
 mod parameter;
 pub mod read;

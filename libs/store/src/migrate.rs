@@ -117,12 +117,19 @@ pub async fn ensure_database(server_url: &SecretString, name: &str) -> Result<()
     Ok(())
 }
 
+/// The epoch before and after it was raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raised {
+    pub before: u64,
+    pub now: u64,
+}
+
 /// Raises the epoch: after a restore or a failover of Postgres, what caches show of its former life is older than
-/// anything they will see. Returns the new one.
+/// anything they will see.
 ///
 /// # Errors
 /// See [`MigrateError`].
-pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> {
+pub async fn raise_epoch(owner_url: &SecretString) -> Result<Raised, MigrateError> {
     let (client, connection) = connect(owner_url).await?;
     let row = client
         .query_one(crate::table::epoch::RAISE, &[])
@@ -130,7 +137,8 @@ pub async fn raise_epoch(owner_url: &SecretString) -> Result<u64, MigrateError> 
         .map_err(|source| MigrateError::Postgres { doing: "raising the epoch", source })?;
     drop(client);
     drop(connection.await);
-    Ok(row.get::<_, i64>(0).cast_unsigned())
+    let now = row.get::<_, i64>(0).cast_unsigned();
+    Ok(Raised { before: now - 1, now })
 }
 
 async fn connect(owner_url: &SecretString) -> Result<(Client, JoinHandle<()>), MigrateError> {

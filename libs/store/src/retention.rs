@@ -2,10 +2,9 @@
 //! finds something. Nothing unresolved ever goes.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use uuid::Uuid;
 
 use crate::database::Database;
 use crate::error::{FlightError, Stage, StoreError};
@@ -23,14 +22,6 @@ pub const CLAIM_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 pub const PROCESS_KEPT: Duration = Duration::from_secs(60 * 60);
 /// How long a delivery that was set aside is kept.
 pub const SET_ASIDE_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-
-/// A command that was started and has no outcome: an operator settles it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Unresolved {
-    pub command_id: Uuid,
-    pub method: String,
-    pub since: SystemTime,
-}
 
 impl Database {
     /// Deletes commands settled longer ago than [`COMMAND_KEPT`]; how many there were.
@@ -123,23 +114,28 @@ impl Database {
         self.count(set_aside::count()).await
     }
 
-    /// Commands that were started and have no outcome, oldest first.
-    ///
-    /// # Errors
-    /// Postgres cannot be used now.
-    pub async fn unresolved(&self, most: u32) -> Result<Vec<Unresolved>, StoreError> {
-        let rows = self.rows(effect::list(most)).await?;
-        Ok(all(&rows, |fields| {
-            Ok(Unresolved { command_id: fields.take()?, method: fields.take()?, since: fields.time()? })
-        })?)
-    }
-
     /// How many claims have no outcome.
     ///
     /// # Errors
     /// Postgres cannot be used now.
     pub async fn unresolved_claims(&self) -> Result<u64, StoreError> {
         self.count(effect::count_claimed()).await
+    }
+
+    /// How many commands have no outcome, with and without a claim.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn unresolved_count(&self) -> Result<u64, StoreError> {
+        self.count(effect::count()).await
+    }
+
+    /// How many claims are held by all callers together, those without an outcome included.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub async fn claims_held(&self) -> Result<u64, StoreError> {
+        self.count(quota::total()).await
     }
 
     /// How many claims the quota counts for a caller.

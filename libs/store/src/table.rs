@@ -7,6 +7,7 @@ pub(crate) mod effect;
 pub(crate) mod epoch;
 pub(crate) mod forgotten;
 pub(crate) mod member;
+pub(crate) mod operator_act;
 pub(crate) mod outbox;
 pub(crate) mod policy_revision;
 pub(crate) mod process;

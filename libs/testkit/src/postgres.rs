@@ -23,7 +23,7 @@ pub struct Postgres {
     // Declared in this order so that the process ends before its folder goes.
     process: Option<Process>,
     server: PostgresServer,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Postgres {
@@ -40,7 +40,7 @@ impl Postgres {
             durable: false,
         };
         let server = PostgresServer::prepare(&settings).await.unwrap_or_else(|error| panic!("{error}"));
-        let mut postgres = Self { process: None, server, _folder: folder };
+        let mut postgres = Self { process: None, server, folder };
         postgres.resume().await;
         let superuser = postgres.login(SUPERUSER, "postgres");
         database::make_owner(&superuser, Run::get().role_password()).await;
@@ -80,6 +80,33 @@ impl Postgres {
         if self.process.is_none() {
             self.process = Some(self.server.start().await.unwrap_or_else(|error| panic!("{error}")));
         }
+    }
+
+    /// Keeps a copy of all that it holds, in place of an earlier one. It is restarted for that.
+    pub async fn save(&mut self) {
+        self.stop().await;
+        self.copy("postgres", "saved");
+        self.resume().await;
+    }
+
+    /// Kills it and starts it on the copy: an older database under whoever uses it.
+    ///
+    /// # Panics
+    /// Nothing was saved.
+    pub async fn restore(&mut self) {
+        self.kill().await;
+        self.copy("saved", "postgres");
+        self.resume().await;
+    }
+
+    fn copy(&self, from: &str, to: &str) {
+        let [from, to] = [from, to].map(|name| self.folder.path().join(name));
+        if to.exists() {
+            fs::remove_dir_all(&to).unwrap();
+        }
+        // With owners: it may run as another user.
+        let copied = std::process::Command::new("cp").arg("-a").args([&from, &to]).status().unwrap();
+        assert!(copied.success(), "{} cannot be copied", from.display());
     }
 
     /// Its first process, to freeze and thaw: then no new session begins.

@@ -1,25 +1,31 @@
 //! What operators ask for, over the broker as their own user, sealed both ways.
 
+mod get_command;
+mod list_unresolved;
+mod mint_sandbox_token;
+mod reactivate_workspace;
+mod settle_command;
+
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use prost::Message;
 use prost_types::Timestamp;
 use roadstead_bus::service::Endpoint;
-use roadstead_proto::internal::{
-    Answer, Command, MintSandboxTokenRequest, MintSandboxTokenResponse, OperatorRequest, answer,
-};
+use roadstead_proto::internal::{self, Answer, Command, OperatorRequest, answer};
 use roadstead_proto::subject::{self, AdminCall};
 use roadstead_service_kit::clock;
-use roadstead_store::read::Reader;
-use secrecy::ExposeSecret as _;
+use roadstead_store::operator::{Act, Unresolved};
+use roadstead_store::{FlightError, StoreError};
 use uuid::Uuid;
 
 use crate::attempt::status;
 use crate::executor::Parts;
-use crate::refusal::{Object, Refusal};
-use crate::validate::name;
+use crate::refusal::Refusal;
+
+/// Longest name of an operator and longest reason, in bytes.
+const OPERATOR_BYTES: usize = 128;
+const REASON_BYTES: usize = 1024;
 
 /// The operators' endpoints.
 pub(crate) fn endpoints(parts: &Arc<Parts>) -> Vec<Endpoint> {
@@ -42,7 +48,11 @@ async fn answer(parts: &Parts, call: AdminCall, request: Bytes) -> Option<Bytes>
         return None;
     }
     let answered = match call {
-        AdminCall::MintSandboxToken => mint_sandbox_token(parts, command.request, clock::now()).await,
+        AdminCall::MintSandboxToken => mint_sandbox_token::answer(parts, command.request, clock::now()).await,
+        AdminCall::ListUnresolved => list_unresolved::answer(parts, command.request).await,
+        AdminCall::GetCommand => get_command::answer(parts, command.request).await,
+        AdminCall::SettleCommand => settle_command::answer(parts, command.request).await,
+        AdminCall::ReactivateWorkspace => reactivate_workspace::answer(parts, command.request).await,
     };
     let outcome = match answered {
         Ok(response) => answer::Outcome::Response(response),
@@ -53,27 +63,68 @@ async fn answer(parts: &Parts, call: AdminCall, request: Bytes) -> Option<Bytes>
     Some(sealed.encode_to_vec().into())
 }
 
-/// A token for the sandbox's present generation.
-async fn mint_sandbox_token(parts: &Parts, request: Bytes, now: SystemTime) -> Result<Bytes, Refusal> {
-    let request = MintSandboxTokenRequest::decode(request);
-    let request = request.map_err(|_| Refusal::invalid("request", "cannot be decoded"))?;
-    name::label("workspace", &request.workspace)?;
-    name::label("sandbox", &request.sandbox)?;
-    let seen = parts.database.sandbox(&request.workspace, &request.sandbox, Reader::ADMIN).await;
-    let seen = seen.map_err(|error| {
-        tracing::warn!(%error, "cannot look for the sandbox of a token");
-        Refusal::Unavailable
-    })?;
-    if seen.access.workspace.is_none() {
-        return Err(Refusal::not_found(Object::Workspace, request.workspace));
+/// The request of a call.
+fn read<M: Message + Default>(request: Bytes) -> Result<M, Refusal> {
+    M::decode(request).map_err(|_| Refusal::invalid("request", "cannot be decoded"))
+}
+
+fn command_id(text: &str) -> Result<Uuid, Refusal> {
+    Uuid::try_parse(text).map_err(|_| Refusal::invalid("command_id", "is not a UUID"))
+}
+
+/// Who acts and why, as it is kept.
+fn act(operator: String, reason: String) -> Result<Act, Refusal> {
+    for (field, text, most) in [("operator", &operator, OPERATOR_BYTES), ("reason", &reason, REASON_BYTES)] {
+        if text.trim().is_empty() || text.len() > most || text.chars().any(char::is_control) {
+            return Err(Refusal::invalid(field, format!("a line of 1 to {most} bytes")));
+        }
     }
-    let sandbox = seen.found.ok_or_else(|| Refusal::not_found(Object::Sandbox, request.sandbox))?;
-    let minted = parts.minter.mint(sandbox.id, sandbox.generation, now);
-    tracing::info!(sandbox_id = %sandbox.id, generation = sandbox.generation, "an operator was given a sandbox's token");
-    let response = MintSandboxTokenResponse {
-        sandbox_id: sandbox.id.to_string(),
-        token: minted.token.expose_secret().to_owned(),
-        expiration_time: Some(Timestamp::from(minted.expires_at)),
-    };
-    Ok(response.encode_to_vec().into())
+    Ok(Act { operator, reason })
+}
+
+/// A command without an outcome, as operators see it.
+fn unresolved(row: Unresolved) -> internal::UnresolvedCommand {
+    internal::UnresolvedCommand {
+        command_id: row.command_id.to_string(),
+        method: row.method,
+        caller: hex(&row.caller),
+        scope: row.scope,
+        request_id: row.request_id.map(|id| id.to_string()).unwrap_or_default(),
+        start_time: Some(Timestamp::from(row.since)),
+        executor_end_time: Some(Timestamp::from(row.until)),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Postgres could not be read.
+fn unread(error: &StoreError) -> Refusal {
+    tracing::warn!(%error, "an operator's question could not be answered");
+    Refusal::Unavailable
+}
+
+/// An act that came to nothing, as far as is known.
+fn undone(error: &FlightError) -> Refusal {
+    tracing::warn!(error = error as &dyn std::error::Error, "an operator's act was not committed");
+    match error {
+        FlightError::Bug(_) => Refusal::Internal,
+        FlightError::Lost(_) => Refusal::Aborted("the database's answer was lost: it may have been done"),
+        _ => Refusal::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_act_needs_a_name_and_a_reason_of_one_line() {
+        assert!(act("ann".into(), "looked at the provider".into()).is_ok());
+        for (operator, reason) in [("", "x"), ("ann", " "), ("ann", "a\nb"), ("a\0", "x")] {
+            assert!(matches!(act(operator.into(), reason.into()), Err(Refusal::Invalid { .. })));
+        }
+        assert!(act("ann".into(), "x".repeat(REASON_BYTES + 1)).is_err());
+    }
 }

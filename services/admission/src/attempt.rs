@@ -1,5 +1,6 @@
 //! One attempt at a command: everything about it that is decided, before the first flight and between the two.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -16,10 +17,12 @@ use uuid::Uuid;
 use crate::authorize::authorize;
 use crate::caller::Caller;
 use crate::context::{Context, Ids, Rules, Vault};
+use crate::effect::{Effect, Ended};
 use crate::ledger::replay::{self, RECEIPT_BYTES};
 use crate::ledger::{self, Asked, Binding, Fingerprint, Fingerprints, MethodRow, Protection, Scope, Verdict};
-use crate::operation::{self, Name, Operation, Reply, Unreadable};
+use crate::operation::{Decision, Name, Operation, Reply, Unreadable};
 use crate::refusal::{Object, Refusal, Shown};
+use crate::served::Served;
 use crate::validate::request_id;
 
 /// No honest door asks for more time than this.
@@ -42,6 +45,7 @@ pub struct Opened {
 /// What attempts are decided with.
 #[allow(missing_debug_implementations, reason = "made of parts that have nothing to show")]
 pub struct Core {
+    pub served: Served,
     pub rules: Rules,
     pub fingerprints: Fingerprints,
     pub vault: Box<dyn Vault>,
@@ -65,7 +69,7 @@ pub struct Attempt<'a> {
 /// What could be read of the request.
 struct Body {
     operation: Box<dyn Operation>,
-    row: Option<&'static MethodRow>,
+    row: Option<MethodRow>,
     fingerprint: Option<Fingerprint>,
     /// Whether the request is sound by itself.
     sound: Result<(), Refusal>,
@@ -76,6 +80,8 @@ struct Body {
 pub enum Next {
     /// Commit this and tell its outcome.
     Conclude(Conclusion),
+    /// Commit that the command is started, then have this effect.
+    Begin(Arc<dyn Effect>),
     /// The command is settled: tell this.
     Tell(Outcome),
     /// Somebody else is at it: look again later.
@@ -110,11 +116,11 @@ impl Core {
 
 impl Attempt<'_> {
     fn read(&mut self, request: &[u8]) -> Result<Body, Refusal> {
-        let operation = operation::read(self.name, request).map_err(|unreadable| match unreadable {
+        let operation = (self.core.served.read)(self.name, request).map_err(|unreadable| match unreadable {
             Unreadable::Unserved => Refusal::Unserved(self.name.text()),
             Unreadable::Malformed => Refusal::invalid("request", "cannot be decoded"),
         })?;
-        let (row, mut fingerprint) = (row(self.name), None);
+        let (row, mut fingerprint) = (self.core.served.row(self.name), None);
         let scope = scope_of(self.name, row, operation.as_ref())?;
         self.locks = rights(scope, &self.caller);
         let scope_name = scope.name().to_owned();
@@ -168,7 +174,7 @@ impl Attempt<'_> {
             return Err(Refusal::invalid("deadline", format!("more than {limit} seconds ahead")));
         }
         match ledger::decide(&loaded.ledger, self.asked(body, loaded)) {
-            Verdict::Execute => self.execute(body, loaded).map(Next::Conclude),
+            Verdict::Execute => self.execute(body, loaded),
             Verdict::Settled(outcome) => Ok(Next::Tell(outcome)),
             Verdict::Replay(receipt) => self.replay(body, &receipt, loaded).map(Next::Conclude),
             Verdict::Refuse(refusal) => Err(refusal),
@@ -187,7 +193,7 @@ impl Attempt<'_> {
         Some(Asked { fingerprint, keys: &self.core.fingerprints, protected, binding, now: loaded.now })
     }
 
-    fn execute(&self, body: &Body, loaded: &Loaded) -> Result<Conclusion, Refusal> {
+    fn execute(&self, body: &Body, loaded: &Loaded) -> Result<Next, Refusal> {
         if loaded.now > self.command.deadline {
             return Err(Refusal::DeadlinePassed);
         }
@@ -201,15 +207,24 @@ impl Attempt<'_> {
         }
         body.sound.clone()?;
         let decision = body.operation.decide(loaded, &self.context())?;
-        if decision.receipt.encoded_len() > RECEIPT_BYTES {
-            return Err(Refusal::Internal);
+        match decision.reply {
+            Reply::After(effect) => Ok(Next::Begin(effect)),
+            _ => conclusion(decision).map(Next::Conclude).ok_or(Refusal::Internal),
         }
-        let outcome = match decision.reply {
-            Reply::Response(body) => Outcome::Response { body, replayed: false },
-            Reply::Token(grant) => Outcome::Reference(replay::encoded(&replay::token(grant))),
-            Reply::Refusal(refusal) => Outcome::Refused(status(&refusal)),
-        };
-        Ok(Conclusion::Effect { writes: decision.writes, outcome, receipt: replay::encoded(&decision.receipt) })
+    }
+
+    /// What to commit about an effect that has ended, with what `Database::resume` found. None: its command stays
+    /// started.
+    #[must_use]
+    pub fn finish(&self, ended: &Ended, loaded: &Loaded) -> Option<Conclusion> {
+        match ended {
+            Ended::Happened(brought) => {
+                let body = self.body.as_ref().ok()?;
+                conclusion(body.operation.complete(brought, loaded, &self.context())?)
+            }
+            Ended::DidNotHappen(refusal) => Some(Conclusion::Refusal(status(refusal))),
+            Ended::Unknown(_) => None,
+        }
     }
 
     fn replay(&self, body: &Body, receipt: &Receipt, loaded: &Loaded) -> Result<Conclusion, Refusal> {
@@ -280,14 +295,21 @@ impl Attempt<'_> {
     }
 }
 
-fn row(name: Name) -> Option<&'static MethodRow> {
-    match name {
-        Name::Method(method) => MethodRow::of(method),
-        Name::Report(_) => None,
+/// How a decision is committed. None if it is none that can be: its receipt is too large, or it asks for an effect.
+fn conclusion(Decision { writes, reply, receipt }: Decision) -> Option<Conclusion> {
+    if receipt.encoded_len() > RECEIPT_BYTES {
+        return None;
     }
+    let outcome = match reply {
+        Reply::Response(body) => Outcome::Response { body, replayed: false },
+        Reply::Token(grant) => Outcome::Reference(replay::encoded(&replay::token(grant))),
+        Reply::Refusal(refusal) => Outcome::Refused(status(&refusal)),
+        Reply::After(_) => return None,
+    };
+    Some(Conclusion::Effect { writes, outcome, receipt: replay::encoded(&receipt) })
 }
 
-fn scope_of<'a>(name: Name, row: Option<&MethodRow>, operation: &'a dyn Operation) -> Result<Scope<'a>, Refusal> {
+fn scope_of<'a>(name: Name, row: Option<MethodRow>, operation: &'a dyn Operation) -> Result<Scope<'a>, Refusal> {
     match (name, row) {
         (Name::Method(_), Some(row)) => Scope::of(row.scope, operation.address()),
         (Name::Report(_), _) => Ok(Scope::OwnSandbox),

@@ -50,6 +50,11 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_MEMBERS_PER_WORKSPACE", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub members_per_workspace: u64,
+    /// How long an effect outside the database may take, in seconds. One that has not ended by then stands as started
+    /// until an operator settles it
+    #[arg(long, env = "ROADSTEAD_EFFECT_SECONDS", default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub effect_seconds: u64,
     /// Workload templates that a workspace may have
     #[arg(long, env = "ROADSTEAD_TEMPLATES_PER_WORKSPACE", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -1,5 +1,7 @@
 //! The shell around an attempt: a delivery comes, is opened, flown, answered and decided.
 
+mod two_steps;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use roadstead_store::error::{Busy, LedgerRow};
 use roadstead_store::mutation::Outcome;
 use roadstead_store::row::OutboxRow;
 use roadstead_store::{Database, FlightError};
+use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
 use crate::again::{self, Again, CROWDED};
@@ -53,6 +56,10 @@ pub(crate) struct Parts {
     pub(crate) bus: Bus,
     pub(crate) marks: Marks,
     pub(crate) metrics: Arc<Metrics>,
+    /// How long an effect outside Postgres may take.
+    pub(crate) effect_time: Duration,
+    /// Effects at a time. Fewer than commands: what lies outside may hang, and must not stop all else.
+    pub(crate) effect_slots: Semaphore,
     pub(crate) again: Again,
 }
 
@@ -155,6 +162,7 @@ impl Executor {
                 self.committed(committed.outbox);
                 Ok(End::Told(committed.outcome))
             }
+            Next::Begin(effect) => self.two_steps(attempt, in_flight, effect).await,
             Next::Tell(outcome) => {
                 in_flight.abandon().await;
                 Ok(End::Told(outcome))
@@ -269,7 +277,7 @@ fn refusal_of(outcome: &Outcome) -> Option<status::Reason> {
     }
 }
 
-const fn queue_word(queue: Queue) -> &'static str {
+pub(crate) const fn queue_word(queue: Queue) -> &'static str {
     match queue {
         Queue::Commands => "commands",
         Queue::Reports => "reports",

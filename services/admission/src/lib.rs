@@ -12,6 +12,7 @@ pub mod authorize;
 pub mod caller;
 mod config;
 pub mod context;
+pub mod effect;
 pub mod envelope;
 mod executor;
 pub mod ledger;
@@ -20,9 +21,11 @@ mod metrics;
 pub mod name;
 pub mod operation;
 pub mod phase;
+mod queue_age;
 pub mod refusal;
 pub mod relay;
 mod renew;
+pub mod served;
 mod sweep;
 pub mod validate;
 pub mod vault;
@@ -45,9 +48,11 @@ use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::tasks::Phase;
 use roadstead_store::migrate::user;
 use roadstead_store::{Database, DatabaseSettings};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 pub use config::Config;
+pub use served::Served;
 
 use again::Again;
 use answer::Minter;
@@ -58,7 +63,7 @@ use executor::{Executor, Parts};
 use ledger::Fingerprints;
 use limit::Limit;
 use metrics::Metrics;
-use relay::{Marks, Relay};
+use relay::Relay;
 use sweep::Sweeps;
 use vault::CredentialVault;
 
@@ -70,11 +75,11 @@ const OPERATORS: usize = 4;
 const REFRESHES: (u32, Duration) = (10, Duration::from_secs(60));
 const REFRESHING_SANDBOXES: usize = 20_000;
 
-/// Runs the role until shutdown is requested.
+/// Runs the role until shutdown is requested; `served` is what it can do.
 ///
 /// # Errors
 /// If it cannot start, or an essential task ends early.
-pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::Result<()> {
     let rules = config.rules();
     let Config {
         broker,
@@ -89,6 +94,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         provisioning_seconds: _,
         default_image: _,
         members_per_workspace: _,
+        effect_seconds,
         templates_per_workspace: _,
         service_urls: _,
     } = config;
@@ -131,9 +137,18 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         ids: Arc::new(RandomIds),
         rules: rules.clone(),
     };
-    let lifetime = Duration::from_secs(token_lifetime_seconds);
-    let parts =
-        parts(&keys, rules, lifetime, &bus, &commands, marks, metrics, Again::new(command_slots, report_slots))?;
+    let parts = Arc::new(Parts {
+        core: core(&keys, served, rules, &metrics)?,
+        opener: opener(&keys)?,
+        minter: Minter { signer: keys.token_signer()?, lifetime: Duration::from_secs(token_lifetime_seconds) },
+        database: commands,
+        bus: bus.clone(),
+        marks,
+        metrics,
+        again: Again::new(command_slots, report_slots),
+        effect_time: Duration::from_secs(effect_seconds),
+        effect_slots: Semaphore::new(usize::from(command_slots / 2).max(1)),
+    });
     let executor = Executor(Arc::clone(&parts));
 
     let tasks = &service.tasks;
@@ -192,6 +207,13 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             Ok::<_, Infallible>(())
         }
     });
+    tasks.essential(Phase::Background, "queue age", |stop| {
+        let (bus, metrics) = (bus.clone(), Arc::clone(&parts.metrics));
+        async move {
+            queue_age::run(bus, metrics, stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
     tasks.essential(Phase::Background, "poll for marks", |stop| {
         let publisher = relay.publisher();
         async move {
@@ -217,18 +239,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     Ok(service.run(&shutdown).await?)
 }
 
-/// Everything that commands are executed with.
-#[allow(clippy::too_many_arguments, reason = "its parts, from the one place that makes them")]
-fn parts(
-    keys: &RoleKeys,
-    rules: context::Rules,
-    token_lifetime: Duration,
-    bus: &Bus,
-    database: &Database,
-    marks: Marks,
-    metrics: Arc<Metrics>,
-    again: Again,
-) -> anyhow::Result<Arc<Parts>> {
+/// What commands are decided with.
+fn core(keys: &RoleKeys, served: Served, rules: context::Rules, metrics: &Metrics) -> anyhow::Result<Core> {
     // Without its key a protected method refuses request ids; all else goes on.
     let fingerprints = match keys.fingerprints() {
         Ok(keys) => Fingerprints::new(keys),
@@ -238,24 +250,13 @@ fn parts(
         }
     };
     metrics.has_keys(fingerprints.key_ids());
+    let vault = Box::new(CredentialVault::new(keys.credentials()?));
+    Ok(Core { served, rules, fingerprints, vault, ids: Box::new(RandomIds) })
+}
+
+/// What commands are opened with.
+fn opener(keys: &RoleKeys) -> anyhow::Result<Opener> {
     let (most, window) = REFRESHES;
-    Ok(Arc::new(Parts {
-        core: Core {
-            rules,
-            fingerprints,
-            vault: Box::new(CredentialVault::new(keys.credentials()?)),
-            ids: Box::new(RandomIds),
-        },
-        opener: Opener {
-            seal: keys.admission_seal()?,
-            tokens: keys.token_verifier()?,
-            refreshes: Limit::new(most, window, REFRESHING_SANDBOXES),
-        },
-        minter: Minter { signer: keys.token_signer()?, lifetime: token_lifetime },
-        database: database.clone(),
-        bus: bus.clone(),
-        marks,
-        metrics,
-        again,
-    }))
+    let refreshes = Limit::new(most, window, REFRESHING_SANDBOXES);
+    Ok(Opener { seal: keys.admission_seal()?, tokens: keys.token_verifier()?, refreshes })
 }

@@ -1,5 +1,7 @@
 //! What admission measures.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,18 +49,30 @@ pub struct Metrics {
     pub seconds: Histogram,
     /// Commands that waited in the queue when the last one came.
     pub waiting: Family<Reason, Gauge>,
+    /// Age of the oldest command that waits in the queue or is at work.
+    pub queue_oldest_seconds: Family<Reason, Gauge<f64, AtomicU64>>,
+    /// Claims of successes, kept for a day.
+    pub claims_completed: Gauge,
     /// One for each key of fingerprints. Replicas that do not show the same cannot verify each other's claims.
     pub fingerprint_keys: Family<Key, Gauge>,
     /// Claims without an outcome. They stay until an operator settles them.
     pub claims_unresolved: Gauge,
+    /// Commands without an outcome, with a claim or without one.
+    pub commands_unresolved: Gauge,
     /// Deliveries set aside that are still kept.
     pub set_aside_kept: Gauge,
+    /// Effects outside Postgres that were begun.
+    pub effects_started: Counter,
+    /// Those that ended, by how. The rest is at work, or was cut off and is among the unresolved.
+    pub effects_ended: Family<Reason, Counter>,
+    /// Effects that operators settled, by what they found.
+    pub effects_settled: Family<Reason, Counter>,
     /// Marks published.
     pub marks: Counter,
     /// Marks that were committed and not yet published.
     pub marks_waiting: Gauge,
     /// Age of the oldest of them.
-    pub marks_oldest_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
+    pub marks_oldest_seconds: Gauge<f64, AtomicU64>,
     /// Sessions whose bridge was judged gone.
     pub sessions_lost: Counter,
     /// Sandboxes whose time for provisioning passed.
@@ -79,9 +93,15 @@ impl Metrics {
             set_aside: Family::default(),
             seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
             waiting: Family::default(),
+            queue_oldest_seconds: Family::default(),
+            claims_completed: Gauge::default(),
             fingerprint_keys: Family::default(),
             claims_unresolved: Gauge::default(),
+            commands_unresolved: Gauge::default(),
             set_aside_kept: Gauge::default(),
+            effects_started: Counter::default(),
+            effects_ended: Family::default(),
+            effects_settled: Family::default(),
             marks: Counter::default(),
             marks_waiting: Gauge::default(),
             marks_oldest_seconds: Gauge::default(),
@@ -89,21 +109,42 @@ impl Metrics {
             provisioning_timed_out: Counter::default(),
             removed: Family::default(),
         };
-        registry.register("commands", "Commands by method, outcome and code", metrics.settled.clone());
-        registry.register("replays", "Successes shown again for a request id", metrics.replays.clone());
-        registry.register("mismatches", "Request ids used with another request", metrics.mismatches.clone());
-        registry.register("uncertain", "Request ids whose outcome was told uncertain", metrics.uncertain.clone());
-        registry.register("put_backs", "Deliveries put back, by reason", metrics.put_back.clone());
-        registry.register("set_aside", "Deliveries set aside, by reason", metrics.set_aside.clone());
-        registry.register("command_seconds", "Time from delivery to answer", metrics.seconds.clone());
-        registry.register("queue_waiting", "Commands waiting, by queue", metrics.waiting.clone());
+        let Self { settled, replays, mismatches, uncertain, put_back, set_aside, seconds, .. } = &metrics;
+        registry.register("commands", "Commands answered, by method, outcome and gRPC code", settled.clone());
+        registry.register("replays", "Successes shown again for a request id", replays.clone());
+        registry.register("mismatches", "Request ids that were used with another request", mismatches.clone());
+        registry.register("uncertain", "Duplicates told that the outcome is not known", uncertain.clone());
+        registry.register("put_backs", "Deliveries put back to be tried again, by reason", put_back.clone());
+        registry.register("set_aside", "Deliveries that nobody could handle, by reason", set_aside.clone());
+        registry.register("command_seconds", "Time from delivery to answer", seconds.clone());
+        let Self { waiting, queue_oldest_seconds, claims_completed, claims_unresolved, .. } = &metrics;
+        registry.register("queue_waiting", "Commands that waited when the last one came, by queue", waiting.clone());
+        registry.register(
+            "queue_oldest_seconds",
+            "Age of the oldest command that waits or is at work, by queue; page if it stays above the deadline of calls",
+            queue_oldest_seconds.clone(),
+        );
         registry.register(
             "fingerprint_keys",
             "Keys that records of request ids are kept under and verified with; all replicas need the same",
             metrics.fingerprint_keys.clone(),
         );
-        registry.register("claims_unresolved", "Claims without an outcome", metrics.claims_unresolved.clone());
-        registry.register("set_aside_kept", "Deliveries set aside and kept", metrics.set_aside_kept.clone());
+        registry.register("claims_completed", "Request ids of successes that are kept", claims_completed.clone());
+        registry.register(
+            "claims_unresolved",
+            "Request ids whose outcome is not known; each waits for `roadstead admission settle`",
+            claims_unresolved.clone(),
+        );
+        let Self { commands_unresolved, effects_started, effects_ended, effects_settled, .. } = &metrics;
+        registry.register(
+            "commands_unresolved",
+            "Commands at work outside the database or cut off there, with a request id or without",
+            commands_unresolved.clone(),
+        );
+        registry.register("effects_started", "Effects outside the database begun", effects_started.clone());
+        registry.register("effects_ended", "Effects outside the database ended, by how", effects_ended.clone());
+        registry.register("effects_settled", "Effects that operators settled, by outcome", effects_settled.clone());
+        registry.register("set_aside_kept", "Deliveries set aside that are kept", metrics.set_aside_kept.clone());
         registry.register("marks_published", "Marks published", metrics.marks.clone());
         registry.register("marks_waiting", "Marks committed and not published", metrics.marks_waiting.clone());
         registry.register("marks_oldest_seconds", "Age of the oldest of them", metrics.marks_oldest_seconds.clone());

@@ -31,6 +31,8 @@ mod service;
 pub(crate) mod session;
 mod verdict;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prost::Message;
 use roadstead_proto::api::v1;
@@ -39,8 +41,10 @@ use roadstead_proto::method::Method;
 use roadstead_proto::subject::Report;
 use roadstead_store::mutation::{Loaded, Locks, Write};
 use roadstead_store::{row, view};
+use secrecy::SecretSlice;
 
 use crate::context::Context;
+use crate::effect::Effect;
 use crate::ledger::{Address, replay};
 use crate::refusal::Refusal;
 
@@ -76,6 +80,12 @@ pub trait Operation: Send + Sync {
     /// Why the state does not allow it. Nothing is written then.
     fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal>;
 
+    /// What is to be written and told about an effect that happened, decided with everything locked again that was
+    /// planned: the state may have changed since. None: it cannot be written down, and an operator has to.
+    fn complete(&self, _brought: &SecretSlice<u8>, _loaded: &Loaded, _context: &Context<'_>) -> Option<Decision> {
+        None
+    }
+
     /// The answer of an earlier success, shown again; none if that cannot be done.
     fn replay(&self, _receipt: &Receipt, _loaded: &Loaded, _context: &Context<'_>) -> Option<Bytes> {
         None
@@ -99,6 +109,9 @@ pub enum Reply {
     Token(internal::receipt::TokenGrant),
     /// A refusal that leaves something behind. It frees the request id like any other.
     Refusal(Refusal),
+    /// Nothing yet: this effect outside Postgres comes first, and [`Operation::complete`] after it. Nothing is written
+    /// before.
+    After(Arc<dyn Effect>),
 }
 
 impl Decision {
@@ -106,6 +119,12 @@ impl Decision {
     #[must_use]
     pub fn new(writes: Vec<Write>, response: &impl Message, receipt: Receipt) -> Self {
         Self { writes, reply: Reply::Response(replay::encoded(response)), receipt }
+    }
+
+    /// An effect outside Postgres has to be had first.
+    #[must_use]
+    pub fn after(effect: Arc<dyn Effect>) -> Self {
+        Self { writes: Vec::new(), reply: Reply::After(effect), receipt: Receipt::default() }
     }
 
     /// A success of a report, which no request id ever asks for again.
@@ -142,7 +161,7 @@ pub enum Unreadable {
     Malformed,
 }
 
-/// The operation of a command: the table of everything that admission serves.
+/// The operation of a command: everything that admission serves.
 ///
 /// # Errors
 /// If the method is not served, or the bytes are not its message.

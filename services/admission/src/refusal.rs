@@ -22,6 +22,7 @@ pub enum Object {
     Template,
     Service,
     PolicyRevision,
+    Command,
 }
 
 /// A refusal. What it tells is committed before it is told (D3).
@@ -180,6 +181,7 @@ impl fmt::Display for Object {
             Self::Template => "template",
             Self::Service => "service",
             Self::PolicyRevision => "policy revision",
+            Self::Command => "command",
         })
     }
 }

@@ -1,5 +1,5 @@
 //! The sweeper: compares every entry with Postgres and repairs it. One replica at a time, slowly; at full speed only
-//! after the broker has lost or rolled back the bucket.
+//! after the broker has lost or rolled back the bucket, or the database was restored.
 
 mod life;
 
@@ -53,7 +53,7 @@ enum SweepError {
     Unbuilt(usize),
 }
 
-/// Looks at the bucket until `stop` and counts in `losses` how often it was lost or rolled back.
+/// Looks at bucket and database until `stop` and counts in `losses` how often either was lost or rolled back.
 pub(crate) async fn look(bus: Bus, builder: Builder, losses: watch::Sender<u64>, stop: CancellationToken) {
     let mut life = Life::default();
     let mut reconnects = bus.reconnects();
@@ -65,9 +65,16 @@ pub(crate) async fn look(bus: Bus, builder: Builder, losses: watch::Sender<u64>,
             Ok(()) = reconnects.changed() => {}
             _ = tick.tick() => {}
         }
+        let epoch = match builder.database().epoch().await {
+            Ok(epoch) => epoch,
+            Err(error) => {
+                tracing::debug!(%error, "the database's epoch cannot be looked at");
+                continue;
+            }
+        };
         match builder.bucket().incarnation().await {
-            Ok(incarnation) if life.see(&incarnation) == Seen::Loss => {
-                tracing::warn!("the broker lost or rolled back the snapshots; all are compared at full speed");
+            Ok(incarnation) if life.see(&incarnation, epoch) == Seen::Loss => {
+                tracing::warn!("broker or database lost or rolled back snapshots; all are compared at full speed");
                 builder.metrics().lost();
                 losses.send_modify(|count| *count += 1);
             }

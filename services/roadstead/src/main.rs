@@ -44,6 +44,8 @@ async fn run(command: Command, log: &LogSettings) -> anyhow::Result<()> {
         Command::Policy(command) => command.run().await,
         Command::Health(command) => command.run().await,
         Command::Migrate(command) => command.run().await,
+        Command::Recover(command) => command.run().await,
+        Command::Ledger(command) => command.run().await,
         Command::Keys(command) => command.run(),
         Command::Demo(demo) => demo.run().await,
         Command::Bench(bench) => bench.run().await,

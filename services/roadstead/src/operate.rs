@@ -2,6 +2,8 @@
 
 pub(crate) mod health;
 pub(crate) mod keys;
+pub(crate) mod ledger;
 pub(crate) mod migrate;
-pub(crate) mod mint;
+pub(crate) mod operator;
+pub(crate) mod recover;
 pub(crate) mod supervisor;

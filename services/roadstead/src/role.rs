@@ -23,7 +23,9 @@ impl Command {
     pub(crate) async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         match self {
             Self::Edge(config) => Ok(roadstead_edge::run(config, shutdown).await?),
-            Self::Admission(config) => roadstead_admission::run(config, shutdown).await,
+            Self::Admission(config) => {
+                roadstead_admission::run(config, roadstead_admission::Served::default(), shutdown).await
+            }
             Self::ConfigSnapshot(config) => roadstead_config_snapshot::run(config, shutdown).await,
             Self::Watch(config) => roadstead_watch::run(config, shutdown).await,
             Self::SupervisorBridge(config) => roadstead_supervisor_bridge::run(config, shutdown).await,

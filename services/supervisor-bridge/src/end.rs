@@ -41,6 +41,8 @@ pub enum End {
     Sealed,
     /// This process had been judged gone, and its sessions with it.
     JudgedGone,
+    /// The database was restored to an earlier time: its row may know nothing of this session.
+    Restored,
     /// The connection to the broker was closed.
     NoBroker,
     /// This process stops.
@@ -49,7 +51,7 @@ pub enum End {
 
 impl End {
     /// Every reason.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Closed,
         Self::Lost,
         Self::Silent,
@@ -64,6 +66,7 @@ impl End {
         Self::NoConfiguration,
         Self::Sealed,
         Self::JudgedGone,
+        Self::Restored,
         Self::NoBroker,
         Self::Draining,
     ];
@@ -86,6 +89,7 @@ impl End {
             Self::NoConfiguration => "no_configuration",
             Self::Sealed => "sealed",
             Self::JudgedGone => "judged_gone",
+            Self::Restored => "restored",
             Self::NoBroker => "no_broker",
             Self::Draining => "draining",
         }
@@ -109,6 +113,7 @@ impl End {
             Self::NoConfiguration => unavailable("the configuration cannot be had now; connect again"),
             Self::Sealed => unavailable("the configuration cannot be opened here; connect again"),
             Self::JudgedGone => unavailable("this process was out of touch; connect again"),
+            Self::Restored => unavailable("the database was restored; connect again"),
             Self::NoBroker | Self::Draining => unavailable("this process stops; connect again"),
         }
     }
@@ -118,7 +123,7 @@ impl End {
     #[must_use]
     pub const fn patience(self) -> Duration {
         match self {
-            Self::TokenExpired | Self::JudgedGone | Self::NoBroker | Self::Draining => RETURN,
+            Self::TokenExpired | Self::JudgedGone | Self::Restored | Self::NoBroker | Self::Draining => RETURN,
             _ => Duration::ZERO,
         }
     }

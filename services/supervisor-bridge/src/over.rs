@@ -1,7 +1,9 @@
-//! Whether the projection says that a sandbox's session is over. Pure.
+//! Whether what the projection says of a sandbox ends its session. Pure.
 
 use roadstead_proto::api::v1::SandboxPhase;
 use roadstead_proto::internal::SandboxEntry;
+
+use crate::end::End;
 
 /// What is known of the sandbox's row.
 #[derive(Clone, Copy, Debug)]
@@ -19,17 +21,22 @@ impl Known {
         Self { version, epoch: None }
     }
 
-    /// Whether the entry says that the sandbox stops, is deleted, or is gone, and is not of the past.
-    pub fn is_over(&mut self, entry: &SandboxEntry) -> bool {
+    /// Why the session ends, if it does: the entry says that the sandbox stops, is deleted, or is gone, and is not of
+    /// the past; or the database was restored, and its row may know nothing of this session.
+    pub fn end(&mut self, entry: &SandboxEntry) -> Option<End> {
         let epoch = *self.epoch.get_or_insert(entry.epoch);
-        // After a restore of the database versions may be lower; then the epoch is higher.
-        let of_the_past = entry.version < self.version && entry.epoch <= epoch;
         if entry.gone {
             // Final for an id, whatever its version.
-            return true;
+            return Some(End::SandboxOver);
         }
+        let restored = entry.epoch > epoch;
         let phase = entry.sandbox.as_ref().and_then(|sandbox| sandbox.status.as_ref()).map(|status| status.phase());
-        !of_the_past && matches!(phase, Some(SandboxPhase::Stopping | SandboxPhase::Stopped | SandboxPhase::Deleting))
+        let stops = matches!(phase, Some(SandboxPhase::Stopping | SandboxPhase::Stopped | SandboxPhase::Deleting));
+        // Versions of a restored database may be lower.
+        if stops && (restored || entry.version >= self.version) {
+            return Some(End::SandboxOver);
+        }
+        restored.then_some(End::Restored)
     }
 }
 
@@ -58,27 +65,36 @@ mod tests {
             (Stopped, true),
             (Deleting, true),
         ] {
-            assert_eq!(Known::registered(5).is_over(&entry(1, 6, phase)), over, "{phase:?}");
+            let end = over.then_some(End::SandboxOver);
+            assert_eq!(Known::registered(5).end(&entry(1, 6, phase)), end, "{phase:?}");
         }
     }
 
     #[test]
     fn what_was_before_the_registration_does_not_count() {
         let mut known = Known::registered(5);
-        assert!(!known.is_over(&entry(1, 4, SandboxPhase::Stopped)));
-        assert!(known.is_over(&entry(1, 5, SandboxPhase::Stopped)));
+        assert_eq!(known.end(&entry(1, 4, SandboxPhase::Stopped)), None);
+        assert_eq!(known.end(&entry(1, 5, SandboxPhase::Stopped)), Some(End::SandboxOver));
     }
 
     #[test]
     fn a_lower_version_of_a_higher_epoch_counts() {
         let mut known = Known::registered(5);
-        assert!(!known.is_over(&entry(1, 5, SandboxPhase::Ready)));
-        assert!(known.is_over(&entry(2, 3, SandboxPhase::Stopping)));
+        assert_eq!(known.end(&entry(1, 5, SandboxPhase::Ready)), None);
+        assert_eq!(known.end(&entry(2, 3, SandboxPhase::Stopping)), Some(End::SandboxOver));
+    }
+
+    #[test]
+    fn a_restored_database_is_told_of_the_session_anew() {
+        let mut known = Known::registered(5);
+        assert_eq!(known.end(&entry(3, 5, SandboxPhase::Ready)), None);
+        assert_eq!(known.end(&entry(2, 9, SandboxPhase::Ready)), None);
+        assert_eq!(known.end(&entry(4, 2, SandboxPhase::Ready)), Some(End::Restored));
     }
 
     #[test]
     fn gone_is_final() {
         let gone = SandboxEntry { gone: true, ..Default::default() };
-        assert!(Known::registered(5).is_over(&gone));
+        assert_eq!(Known::registered(5).end(&gone), Some(End::SandboxOver));
     }
 }

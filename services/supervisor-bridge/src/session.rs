@@ -401,7 +401,7 @@ impl Session {
 
     fn projected(&mut self, value: Bytes) -> Option<End> {
         match SandboxEntry::decode(value) {
-            Ok(entry) => self.known.is_over(&entry).then_some(End::SandboxOver),
+            Ok(entry) => self.known.end(&entry),
             Err(_) => {
                 tracing::error!(sandbox_id = %self.sandbox_id, "a projected sandbox cannot be decoded; left out");
                 None

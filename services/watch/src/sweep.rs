@@ -27,26 +27,27 @@ const PAGE: u32 = 200;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Leisure,
-    /// The broker lost or rolled back the bucket.
+    /// The broker lost or rolled back the bucket, or the database was.
     FullSpeed,
 }
 
 /// What is known of a bucket since the last look.
 #[derive(Debug, Default)]
 struct Watched {
-    seen: Option<Incarnation>,
+    seen: Option<(Incarnation, u64)>,
     swept: Option<tokio::time::Instant>,
 }
 
 impl Watched {
     /// Whether to sweep now. A bucket that was made anew, or whose newest revision went back, has lost entries; one
-    /// never seen before may have, and is swept at full speed once.
-    fn due(&mut self, now: Incarnation, at: tokio::time::Instant) -> Option<Pace> {
+    /// never seen before may have, and is swept at full speed once. With another epoch of the database every entry is of
+    /// its former life.
+    fn due(&mut self, now: Incarnation, epoch: u64, at: tokio::time::Instant) -> Option<Pace> {
         let lost = match &self.seen {
             None => true,
-            Some(seen) => seen.created != now.created || now.last < seen.last,
+            Some((seen, of)) => seen.created != now.created || now.last < seen.last || *of != epoch,
         };
-        self.seen = Some(now);
+        self.seen = Some((now, epoch));
         if lost {
             return Some(Pace::FullSpeed);
         }
@@ -106,9 +107,10 @@ impl Sweep {
             Err(ReadError::Missing | ReadError::Unavailable) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let Some(pace) = watched.due(now, tokio::time::Instant::now()) else { return Ok(()) };
+        let epoch = self.database.epoch().await?;
+        let Some(pace) = watched.due(now, epoch, tokio::time::Instant::now()) else { return Ok(()) };
         let repaired = match self.bucket {
-            Name::Sandboxes => self.sandboxes(pace).await?,
+            Name::Sandboxes => self.sandboxes(epoch, pace).await?,
             Name::Rights => self.rights(pace).await?,
             Name::Snapshots => 0,
         };
@@ -120,7 +122,7 @@ impl Sweep {
     }
 
     /// What Postgres has and the bucket does not show, then what the bucket shows and Postgres does not have.
-    async fn sandboxes(&self, pace: Pace) -> Result<usize, Failure> {
+    async fn sandboxes(&self, epoch: u64, pace: Pace) -> Result<usize, Failure> {
         let mut repaired = 0;
         let mut live = HashSet::new();
         let mut after = Uuid::nil();
@@ -133,7 +135,9 @@ impl Sweep {
                 live.insert(row.id);
                 let entry = self.entries.read_from_leader(&key).await?;
                 let shown = entry.value.map(SandboxEntry::decode).transpose()?;
-                if shown.is_none_or(|shown| shown.gone || shown.version < row.resource_version) {
+                let up_to_date = shown
+                    .is_some_and(|shown| shown.epoch >= epoch && !shown.gone && shown.version >= row.resource_version);
+                if !up_to_date {
                     self.projector.sandbox(row.workspace_id, row.id).await?;
                     repaired += 1;
                 }
@@ -204,12 +208,14 @@ mod tests {
     fn full_speed_is_for_losses_and_a_mere_reconnect_triggers_nothing() {
         let start = tokio::time::Instant::now();
         let mut watched = Watched::default();
-        assert_eq!(watched.due(incarnation("a", 10), start), Some(Pace::FullSpeed));
+        assert_eq!(watched.due(incarnation("a", 10), 1, start), Some(Pace::FullSpeed));
         watched.swept = Some(start);
-        assert_eq!(watched.due(incarnation("a", 10), start), None);
-        assert_eq!(watched.due(incarnation("a", 12), start), None);
-        assert_eq!(watched.due(incarnation("a", 5), start), Some(Pace::FullSpeed), "rolled back");
-        assert_eq!(watched.due(incarnation("b", 6), start), Some(Pace::FullSpeed), "made anew");
-        assert_eq!(watched.due(incarnation("b", 7), start + LEISURE_EVERY), Some(Pace::Leisure));
+        assert_eq!(watched.due(incarnation("a", 10), 1, start), None);
+        assert_eq!(watched.due(incarnation("a", 12), 1, start), None);
+        assert_eq!(watched.due(incarnation("a", 5), 1, start), Some(Pace::FullSpeed), "rolled back");
+        assert_eq!(watched.due(incarnation("b", 6), 1, start), Some(Pace::FullSpeed), "made anew");
+        assert_eq!(watched.due(incarnation("b", 7), 2, start), Some(Pace::FullSpeed), "another life of the database");
+        assert_eq!(watched.due(incarnation("b", 7), 2, start), None);
+        assert_eq!(watched.due(incarnation("b", 7), 2, start + LEISURE_EVERY), Some(Pace::Leisure));
     }
 }

@@ -129,6 +129,8 @@ fn attempts() -> Vec<Attempt> {
         (Publish, "roadstead.config.user.GetSandboxConfig", &[Edge]),
         (Publish, "roadstead.config.sandbox.Bootstrap", &[SupervisorBridge]),
         (Publish, "roadstead.admin.MintSandboxToken", &[Operator]),
+        (Publish, "roadstead.admin.SettleCommand", &[Operator]),
+        (Publish, "roadstead.admin.Another", NOBODY),
         (Publish, "roadstead.admission.renew", &[Admission, SupervisorBridge]),
         (Publish, "roadstead.admission.clock", DOORS),
         (Subscribe, "roadstead.admission.clock", &[Admission]),

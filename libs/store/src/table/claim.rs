@@ -6,6 +6,7 @@ use uuid::Uuid;
 use crate::fields::{Malformed, first};
 use crate::flight::Step;
 use crate::mutation::{Claim, ClaimRow, Command};
+use crate::operator::{Finding, Unresolved};
 use crate::parameter::{Parameter, value};
 use crate::retention::CLAIM_KEPT;
 
@@ -101,6 +102,24 @@ pub(crate) fn complete(command: &Command, claim: &Claim, receipt: &[u8]) -> Step
 /// Deletes the claim that this command made.
 pub(crate) fn free(command: &Command, claim: &Claim) -> Step {
     keyed(FREE, command, claim, [value(command.id)])
+}
+
+/// Completes an unresolved claim without a receipt, or deletes it, as an operator found.
+pub(crate) fn settle(unresolved: &Unresolved, request_id: Uuid, finding: Finding) -> Step {
+    let mut parameters = vec![
+        value(unresolved.caller.clone()),
+        value(unresolved.method.clone()),
+        value(unresolved.scope.clone()),
+        value(request_id),
+        value(unresolved.command_id),
+    ];
+    match finding {
+        Finding::Happened => {
+            parameters.push(value(Vec::<u8>::new()));
+            Step { sql: COMPLETE, parameters }
+        }
+        Finding::DidNotHappen => Step { sql: FREE, parameters },
+    }
 }
 
 pub(crate) fn delete_old(most: u32) -> Step {

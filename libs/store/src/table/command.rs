@@ -7,6 +7,7 @@ use uuid::Uuid;
 use crate::fields::{Fields, Malformed, first};
 use crate::flight::Step;
 use crate::mutation::{Command, Outcome};
+use crate::operator::CommandRow;
 use crate::parameter::{time, value};
 
 const STARTED: i16 = 0;
@@ -21,6 +22,11 @@ const INSERT_REFUSAL: &str = "INSERT INTO command (id, method, caller, deadline,
     VALUES ($1, $2, $3, $4, 3, $5, clock_timestamp()) ON CONFLICT DO NOTHING";
 
 const READ: &str = "SELECT outcome, replayed, body FROM command WHERE id = $1";
+
+const SHOW: &str =
+    "SELECT method, caller, created_at, deadline, settled_at, outcome, replayed, body FROM command WHERE id = $1";
+
+const LOCK: &str = "SELECT outcome, replayed, body FROM command WHERE id = $1 FOR UPDATE";
 
 const SETTLE: &str = "WITH hit AS (
         UPDATE command SET outcome = $2::smallint, replayed = $3, body = $4,
@@ -64,6 +70,25 @@ pub(crate) fn insert_refusal(command: &Command, status: &Bytes) -> Step {
 
 pub(crate) fn read(id: Uuid) -> Step {
     Step::new(READ, [value(id)])
+}
+
+pub(crate) fn show(id: Uuid) -> Step {
+    Step::new(SHOW, [value(id)])
+}
+
+pub(crate) fn read_shown(fields: &mut Fields<'_>) -> Result<CommandRow, Malformed> {
+    Ok(CommandRow {
+        method: fields.take()?,
+        caller: fields.take()?,
+        admitted_at: fields.time()?,
+        deadline: fields.time()?,
+        settled_at: fields.take()?,
+        outcome: settled(fields.take()?, fields)?,
+    })
+}
+
+pub(crate) fn lock(id: Uuid) -> Step {
+    Step::new(LOCK, [value(id)])
 }
 
 /// Gives this transaction's own row its outcome.

@@ -64,7 +64,13 @@ async fn a_duplicate_at_the_moment_of_expiry_is_executed_once_whoever_clears_the
         assert!(executed(&world.store, *id).await);
     }
     let unresolved = claimed("w", Uuid::new_v4());
-    world.first(&unresolved, &Locks::default()).await.unwrap().begin_effect().await.unwrap();
+    world
+        .first(&unresolved, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), std::time::Duration::from_secs(30))
+        .await
+        .unwrap();
     let window = soak::period(Duration::from_secs(1));
     world
         .sql
@@ -114,7 +120,13 @@ async fn a_duplicate_at_the_moment_of_expiry_is_executed_once_whoever_clears_the
 #[tokio::test]
 async fn a_sweep_takes_a_bite_at_a_time_and_leaves_what_somebody_holds() {
     let mut world = World::with(|settings| settings.quota = 1_000_000).await;
-    world.first(&claimed("w", Uuid::new_v4()), &Locks::default()).await.unwrap().begin_effect().await.unwrap();
+    world
+        .first(&claimed("w", Uuid::new_v4()), &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), std::time::Duration::from_secs(30))
+        .await
+        .unwrap();
     expired_claims(&mut world, 2000).await;
     old_commands(&mut world, 1100).await;
     let mut side = world.postgres.session().await;

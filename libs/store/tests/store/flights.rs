@@ -302,7 +302,7 @@ async fn no_statement_reads_a_whole_table() {
     world.store.delete_old_claims(10).await.unwrap();
     world.store.delete_old_claims_of(&CALLER, 10).await.unwrap();
     world.store.delete_old_processes(10).await.unwrap();
-    world.store.unresolved(10).await.unwrap();
+    world.store.unresolved((std::time::SystemTime::UNIX_EPOCH, Uuid::nil()), 10).await.unwrap();
     world.store.unresolved_claims().await.unwrap();
     world.store.left_behind(10).await.unwrap();
     world.write(vec![Write::DeleteService(web.id), Write::DeleteTemplate(t.id)]).await;

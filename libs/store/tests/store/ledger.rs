@@ -1,10 +1,10 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use roadstead_proto::api::v1::WorkspaceRole;
-use roadstead_store::FlightError;
 use roadstead_store::error::{Busy, LedgerRow};
 use roadstead_store::mutation::{Command, Conclusion, Ledger, Lock, Locks, Outcome, Write};
+use roadstead_store::{Committed, FlightError};
 use roadstead_testkit::eventually;
 use uuid::Uuid;
 
@@ -17,6 +17,11 @@ async fn ledger(world: &World, command: &Command) -> Ledger {
     let ledger = in_flight.loaded().ledger.clone();
     in_flight.abandon().await;
     ledger
+}
+
+/// Gives a started command its outcome.
+async fn finish(world: &World, command: &Command, conclusion: Conclusion) -> Result<Committed, FlightError> {
+    world.store.resume(command, &Locks::default()).await?.conclude(conclusion).await
 }
 
 #[tokio::test]
@@ -252,30 +257,68 @@ async fn a_started_effect_stands_until_it_is_finished_once() {
     let world = World::new().await;
     let id = Uuid::new_v4();
     let started = claimed("w", id);
-    let begun = world.first(&started, &Locks::default()).await.unwrap().begin_effect().await.unwrap();
+    let begun = world
+        .first(&started, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
     assert_eq!(begun.outcome, Outcome::Started);
     assert!(matches!(ledger(&world, &started).await, Ledger::Settled(Outcome::Started)));
     assert!(matches!(ledger(&world, &claimed("w", id)).await, Ledger::Claimed(row) if row.completed_at.is_none()));
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 1);
     assert_eq!(world.store.unresolved_claims().await.unwrap(), 1);
-    let listed = world.store.unresolved(10).await.unwrap();
+    let listed = world.store.unresolved((SystemTime::UNIX_EPOCH, Uuid::nil()), 10).await.unwrap();
     assert_eq!(listed.iter().map(|known| known.command_id).collect::<Vec<_>>(), [started.id]);
 
     let writes = vec![Write::InsertWorkspace(workspace("w"))];
-    let finished = world.store.finish_effect(&started, effect(writes)).await.unwrap();
+    let finished = finish(&world, &started, effect(writes)).await.unwrap();
     assert_eq!((finished.outcome, finished.outbox.len()), (response("done"), 1));
     assert!(matches!(ledger(&world, &started).await, Ledger::Settled(outcome) if outcome == response("done")));
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 1);
-    let again = world.store.finish_effect(&started, effect(Vec::new())).await;
-    assert!(matches!(again, Err(FlightError::Guard(_))), "{again:?}");
+    let again = finish(&world, &started, effect(Vec::new())).await;
+    assert!(matches!(again, Err(FlightError::Bug(_))), "{again:?}");
+}
+
+#[tokio::test]
+async fn only_who_resumed_a_started_command_gives_it_its_outcome() {
+    let world = World::new().await;
+    let (started, executor) = (claimed("w", Uuid::new_v4()), Uuid::new_v4());
+    let begun = world.first(&started, &Locks::default()).await.unwrap();
+    begun.begin_effect(executor, Duration::from_secs(30)).await.unwrap();
+    assert!(world.store.has_begun(started.id, executor).await.unwrap());
+    assert!(!world.store.has_begun(started.id, Uuid::new_v4()).await.unwrap());
+    for conclusion in [effect(Vec::new()), refusal(), Conclusion::Replay(response("x"))] {
+        let redelivered = world.first(&started, &Locks::default()).await.unwrap();
+        let refused = redelivered.conclude(conclusion).await;
+        assert!(matches!(refused, Err(FlightError::Bug(_))), "{refused:?}");
+    }
+    let never_begun = finish(&world, &claimed("w", Uuid::new_v4()), refusal()).await;
+    assert!(matches!(never_begun, Err(FlightError::Retry(_))), "{never_begun:?}");
+    // One holds the row, the other does not wait for it.
+    let holder = world.store.resume(&started, &Locks::default()).await.unwrap();
+    let second = world.store.resume(&started, &Locks::default()).await;
+    assert!(matches!(second, Err(FlightError::Busy(Busy { on: LedgerRow::Command, .. }))), "{second:?}");
+    holder.conclude(refusal()).await.unwrap();
+    assert!(!world.store.has_begun(started.id, executor).await.unwrap());
+    let found = world.store.resume(&started, &Locks::default()).await.unwrap();
+    assert!(matches!(found.loaded().ledger, Ledger::Settled(Outcome::Refused(_))));
+    found.abandon().await;
 }
 
 #[tokio::test]
 async fn a_started_effect_that_did_not_happen_frees_its_claim() {
     let world = World::new().await;
     let started = claimed("w", Uuid::new_v4());
-    world.first(&started, &Locks::default()).await.unwrap().begin_effect().await.unwrap();
-    world.store.finish_effect(&started, refusal()).await.unwrap();
+    world
+        .first(&started, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
+    finish(&world, &started, refusal()).await.unwrap();
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 0);
     assert_eq!(world.store.unresolved_claims().await.unwrap(), 0);
     assert!(matches!(ledger(&world, &started).await, Ledger::Settled(Outcome::Refused(_))));

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use roadstead_proto::role::Role;
-use roadstead_store::migrate::{migrate, raise_epoch};
+use roadstead_store::migrate::{Raised, migrate, raise_epoch};
 use roadstead_testkit::sql::Session;
 
 use crate::world::{World, login, passwords};
@@ -71,7 +71,10 @@ async fn until(side: &mut Session, sql: &str, expected: &str) {
 #[tokio::test]
 async fn the_epoch_rises_only_by_its_owner() {
     let mut world = World::new().await;
-    assert_eq!(raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(), 2);
+    assert_eq!(
+        raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(),
+        Raised { before: 1, now: 2 }
+    );
     assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), 2);
     assert_eq!(world.sql.value("select value from roadstead.epoch").await, "2");
     let mut admission = Session::open(&login(&world.postgres, Role::Admission)).await;

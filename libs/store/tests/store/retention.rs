@@ -1,3 +1,5 @@
+use std::time::{Duration, SystemTime};
+
 use bytes::Bytes;
 use roadstead_proto::api::v1::PolicyStatus;
 use roadstead_proto::role::Role;
@@ -24,7 +26,13 @@ async fn commands_go_when_they_were_settled_long_enough_ago() {
     for _ in 0..3 {
         world.first(&command(), &Locks::default()).await.unwrap().conclude(refusal()).await.unwrap();
     }
-    world.first(&command(), &Locks::default()).await.unwrap().begin_effect().await.unwrap();
+    world
+        .first(&command(), &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
     assert_eq!(world.store.delete_old_commands(10).await.unwrap(), 0);
     // An effect that took long counts from its end.
     age(&mut world, "command", &["created_at"], "16 minutes").await;
@@ -33,7 +41,7 @@ async fn commands_go_when_they_were_settled_long_enough_ago() {
     assert_eq!(world.store.delete_old_commands(2).await.unwrap(), 2);
     assert_eq!(world.store.delete_old_commands(2).await.unwrap(), 1);
     assert_eq!(world.store.delete_old_commands(2).await.unwrap(), 0);
-    assert_eq!(world.store.unresolved(10).await.unwrap().len(), 1);
+    assert_eq!(world.store.unresolved((SystemTime::UNIX_EPOCH, Uuid::nil()), 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -45,7 +53,13 @@ async fn claims_go_a_day_after_completion_and_the_quota_with_them() {
         world.first(&command, &Locks::default()).await.unwrap().conclude(effect(Vec::new())).await.unwrap();
     }
     let unresolved = claimed("w", Uuid::new_v4());
-    world.first(&unresolved, &Locks::default()).await.unwrap().begin_effect().await.unwrap();
+    world
+        .first(&unresolved, &Locks::default())
+        .await
+        .unwrap()
+        .begin_effect(Uuid::new_v4(), Duration::from_secs(30))
+        .await
+        .unwrap();
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), 3);
     age(&mut world, "claim", &["created_at"], "25 hours").await;
     assert_eq!(world.store.delete_old_claims(10).await.unwrap(), 0);

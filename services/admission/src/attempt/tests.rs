@@ -15,6 +15,7 @@ const REQUEST_ID: &str = "0190a5c0-7a2b-7c3d-8e4f-5a6b7c8d9e0f";
 
 fn core() -> Core {
     Core {
+        served: Served::default(),
         rules: Rules::default(),
         fingerprints: Fingerprints::new(HmacKeys::new(("k".into(), SecretKey::from_bytes([7; 32])), [])),
         vault: Box::new(PaperVault),
@@ -300,4 +301,70 @@ fn a_method_that_is_not_served_says_so() {
     let attempt =
         core.attempt(opened(Method::ImportProviderProfiles, ann(), &v1::ImportProviderProfilesRequest::default()));
     assert_eq!(code(attempt.decide(&sample::nothing(), false)), Code::Unimplemented);
+}
+
+/// An operation that leaves Postgres; what it brought says whether it can be written down.
+struct Leaves(Option<WorkspaceSelector>);
+
+#[derive(Debug)]
+struct Far;
+
+impl Effect for Far {
+    fn perform(&self) -> std::pin::Pin<Box<dyn std::future::Future<Output = Ended> + Send + '_>> {
+        Box::pin(async { Ended::Unknown("nobody asks") })
+    }
+}
+
+impl Operation for Leaves {
+    fn address(&self) -> ledger::Address<'_> {
+        ledger::Address::Workspace(self.0.as_ref())
+    }
+
+    fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
+        Ok(locks)
+    }
+
+    fn decide(&self, _: &Loaded, _: &Context<'_>) -> Result<Decision, Refusal> {
+        Ok(Decision::after(Arc::new(Far)))
+    }
+
+    fn complete(&self, brought: &secrecy::SecretSlice<u8>, loaded: &Loaded, _: &Context<'_>) -> Option<Decision> {
+        let brought = secrecy::ExposeSecret::expose_secret(brought);
+        let writes = loaded.sandboxes.iter().cloned().map(Write::UpdateSandbox).collect();
+        match brought {
+            b"again" => Some(Decision::after(Arc::new(Far))),
+            b"too much" => {
+                let sandbox_id = "x".repeat(RECEIPT_BYTES);
+                Some(Decision {
+                    receipt: replay::sandbox_deletion(v1::DeletionOutcome::Completed, sandbox_id),
+                    ..Decision::report(writes, &v1::SandboxResponse::default())
+                })
+            }
+            b"nothing" => None,
+            _ => Some(Decision::report(writes, &v1::SandboxResponse::default())),
+        }
+    }
+}
+
+#[test]
+fn an_effect_is_begun_and_its_end_says_what_is_committed() {
+    let served = Served { read: Arc::new(|_, _| Ok(Box::new(Leaves(scope())))), ..Served::default() };
+    let core = Core { served, ..core() };
+    let attempt = core.attempt(opened(Method::StopSandbox, ann(), &stop("s", "")));
+    assert!(matches!(attempt.decide(&member(), false), Next::Begin(_)));
+    // What is written is decided on the state after it.
+    let loaded = Loaded { sandboxes: vec![sample::ready_sandbox("s")], ..member() };
+    let happened = |brought: &[u8]| Ended::Happened(brought.to_vec().into());
+    let Some(Conclusion::Effect { writes, .. }) = attempt.finish(&happened(b""), &loaded) else { panic!("no effect") };
+    assert_eq!(writes.len(), 1);
+    let refused = attempt.finish(&Ended::DidNotHappen(Refusal::Unavailable), &loaded);
+    assert!(matches!(refused, Some(Conclusion::Refusal(_))));
+    for left in [happened(b"again"), happened(b"too much"), happened(b"nothing"), Ended::Unknown("x")] {
+        assert!(attempt.finish(&left, &loaded).is_none(), "{left:?}");
+    }
+    // The same command, delivered again, begins nothing: it waits, and is left once its time is over.
+    let started = Loaded { ledger: Ledger::Settled(Outcome::Started), ..loaded };
+    assert!(matches!(attempt.decide(&started, true), Next::Wait));
+    let late = Loaded { now: attempt.command.deadline + Duration::from_secs(1), ..started };
+    assert!(matches!(attempt.decide(&late, true), Next::Leave));
 }

@@ -71,14 +71,6 @@ const fn row(method: Method, scope: ScopeRule, protection: Protection, replay: R
     MethodRow { method, scope, protection, replay }
 }
 
-impl MethodRow {
-    /// The row of a method, if it is served and takes a request id.
-    #[must_use]
-    pub fn of(method: Method) -> Option<&'static Self> {
-        ROWS.iter().find(|row| row.method == method)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use roadstead_proto::method::AuthMode;

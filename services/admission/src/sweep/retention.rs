@@ -63,8 +63,14 @@ pub(super) async fn round(sweeps: &Sweeps, stop: &CancellationToken) {
     for table in Table::ALL {
         drain(sweeps, table, stop).await;
     }
-    gauge(&sweeps.metrics.claims_unresolved, sweeps.database.unresolved_claims().await);
-    gauge(&sweeps.metrics.set_aside_kept, sweeps.database.set_aside_count().await);
+    let Sweeps { metrics, database, .. } = sweeps;
+    let (held, unresolved) = (database.claims_held().await, database.unresolved_claims().await);
+    if let (Ok(held), Ok(unresolved)) = (&held, &unresolved) {
+        gauge(&metrics.claims_completed, Ok(held.saturating_sub(*unresolved)));
+    }
+    gauge(&metrics.claims_unresolved, unresolved);
+    gauge(&metrics.commands_unresolved, database.unresolved_count().await);
+    gauge(&metrics.set_aside_kept, database.set_aside_count().await);
 }
 
 async fn drain(sweeps: &Sweeps, table: Table, stop: &CancellationToken) {

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use clap::Parser;
 use prost::Message;
 use prost_types::Timestamp;
-use roadstead_admission::Config;
+use roadstead_admission::{Config, Served};
 use roadstead_bus::door::{CallError, CommandClient};
 use roadstead_bus::permissions::{Auth, limits_and_users};
 use roadstead_bus::{Bus, ConnectSettings};
-use roadstead_proto::api::datamodel::{WorkspaceSelector, workspace_selector::Selection};
+use roadstead_proto::api::datamodel::{ObjectMeta, Provider, WorkspaceSelector, workspace_selector::Selection};
 use roadstead_proto::api::v1;
 use roadstead_proto::internal::{
     Answer, Command, Principal, SandboxIdentity, Sealed, User, answer::Outcome, principal::Kind,
@@ -29,6 +29,7 @@ use roadstead_store::migrate::{RolePasswords, migrate, user};
 use roadstead_testkit::sql::Session;
 use roadstead_testkit::{Broker, Proxy, Run, database, eventually};
 use secrecy::ExposeSecret as _;
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -47,6 +48,18 @@ pub(crate) struct Replica {
     pub(crate) postgres: Proxy,
     shutdown: Shutdown,
     task: JoinHandle<anyhow::Result<()>>,
+    threads: Threads,
+}
+
+/// Threads of one replica alone: with them goes all that it does.
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// One of the two doors, with its own key and connection.
@@ -65,6 +78,7 @@ pub(crate) struct World {
     pub(crate) sql: Session,
     database: database::Database,
     pub(crate) keyring: Keyring,
+    served: Served,
     flags: Vec<String>,
     folder: tempfile::TempDir,
 }
@@ -78,6 +92,11 @@ impl World {
     }
 
     pub(crate) async fn with(replicas: usize, flags: &[&str]) -> Self {
+        Self::serving(Served::default(), replicas, flags).await
+    }
+
+    /// Of replicas that serve this.
+    pub(crate) async fn serving(served: Served, replicas: usize, flags: &[&str]) -> Self {
         let keyring = Keyring::generate(SystemTime::now()).unwrap();
         let users = keyring.export_broker();
         let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
@@ -96,6 +115,7 @@ impl World {
             broker,
             database,
             keyring,
+            served,
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             folder: tempfile::tempdir().unwrap(),
         };
@@ -121,8 +141,17 @@ impl World {
         arguments.extend(self.flags.clone());
         let shutdown = Shutdown::new();
         let config = Line::parse_from(arguments).config;
-        let task = tokio::spawn(roadstead_admission::run(config, shutdown.clone()));
-        self.replicas.push(Replica { nats, postgres, shutdown, task });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let task = runtime.spawn(roadstead_admission::run(config, self.served.clone(), shutdown.clone()));
+        self.replicas.push(Replica { nats, postgres, shutdown, task, threads: Threads(Some(runtime)) });
+    }
+
+    /// Kills all replicas: nothing more of them gets out, and nothing of them goes on.
+    pub(crate) fn kill_all(&mut self) {
+        for replica in self.replicas.drain(..) {
+            replica.nats.cut();
+            replica.postgres.cut();
+        }
     }
 
     /// Waits until a command is answered.
@@ -174,6 +203,21 @@ impl World {
         self.edge.user_call(&root(), Method::CreateWorkspace, &request).await.unwrap();
     }
 
+    pub(crate) async fn provider(&self, workspace: &str, name: &str) {
+        let provider = Provider {
+            metadata: Some(ObjectMeta { name: name.into(), ..Default::default() }),
+            r#type: "generic".into(),
+            credentials: [("TOKEN".to_owned(), "x".to_owned())].into(),
+            ..Default::default()
+        };
+        let request = v1::CreateProviderRequest {
+            provider: Some(provider),
+            workspace_scope: scope(workspace),
+            ..Default::default()
+        };
+        self.edge.user_call(&root(), Method::CreateProvider, &request).await.unwrap();
+    }
+
     pub(crate) async fn sandbox(&self, workspace: &str, name: &str) -> v1::Sandbox {
         let request = create_sandbox(workspace, name, "");
         let (body, _) = self.edge.user_call(&root(), Method::CreateSandbox, &request).await.unwrap();
@@ -203,7 +247,7 @@ impl World {
     }
 
     /// Stops one in order.
-    pub(crate) async fn stop_one(Replica { shutdown, task, .. }: Replica) {
+    pub(crate) async fn stop_one(Replica { shutdown, task, threads: _threads, .. }: Replica) {
         shutdown.request();
         tokio::time::timeout(LONG, task).await.expect("it stops in time").unwrap().unwrap();
     }
@@ -229,9 +273,14 @@ impl DoorOf {
 
     /// Sends a command and waits for its answer. The same command may be sent again.
     pub(crate) async fn call(&self, subject: &str, command: Command) -> Told {
+        self.call_within(subject, command, Duration::from_secs(45)).await
+    }
+
+    /// As [`DoorOf::call`], with less patience. Whose outcome is not known by then is told as `UNKNOWN`.
+    pub(crate) async fn call_within(&self, subject: &str, command: Command, patience: Duration) -> Told {
         let id = Uuid::try_parse(&command.command_id).unwrap();
         let envelope: Bytes = self.seal.seal_command(id, &command.encode_to_vec()).encode_to_vec().into();
-        let patience = tokio::time::Instant::now() + Duration::from_secs(45);
+        let patience = tokio::time::Instant::now() + patience;
         let answer = self.client.call(subject, id, envelope, patience).await.map_err(|error| match error {
             CallError::Full => tonic::Status::resource_exhausted("full"),
             CallError::Unavailable => tonic::Status::unavailable("not stored"),

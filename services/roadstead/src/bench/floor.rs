@@ -68,6 +68,7 @@ impl Floor {
             quota: u32::MAX,
         })?;
         let core = Core {
+            served: roadstead_admission::Served::default(),
             rules: Rules::default(),
             fingerprints: Fingerprints::new(keys.fingerprints()?),
             vault: Box::new(CredentialVault::new(keys.credentials()?)),

@@ -9,7 +9,7 @@ use super::connect::Connection;
 use super::output::{Output, line, short, table};
 use super::{request_id, scope, watch};
 use crate::operate::keys::write_private;
-use crate::operate::mint;
+use crate::operate::operator::Operator;
 
 /// Sandboxes.
 #[derive(Args, Debug)]
@@ -68,7 +68,7 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
         #[command(flatten)]
-        operator: mint::Operator,
+        operator: Operator,
     },
 }
 

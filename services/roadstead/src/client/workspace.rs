@@ -3,10 +3,13 @@
 use clap::{Args, Subcommand};
 use roadstead_proto::api::datamodel::{Workspace, WorkspacePhase};
 use roadstead_proto::api::v1;
+use roadstead_proto::internal::{ReactivateWorkspaceRequest, ReactivateWorkspaceResponse};
+use roadstead_proto::subject::AdminCall;
 
 use super::connect::Connection;
 use super::output::{Output, short, table};
 use super::{request_id, scope};
+use crate::operate::operator::{Act, Operator};
 
 /// Workspaces and their members.
 #[derive(Args, Debug)]
@@ -29,6 +32,14 @@ enum Action {
     List,
     /// Remove an empty workspace
     Delete { name: String },
+    /// Bring a workspace back whose deletion was begun. Asks admission over the broker, as operator
+    Reactivate {
+        name: String,
+        #[command(flatten)]
+        act: Act,
+        #[command(flatten)]
+        operator: Operator,
+    },
     /// Let a subject act in a workspace
     AddMember {
         workspace: String,
@@ -45,19 +56,21 @@ enum Action {
 
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let mut client = self.connection.open().await?;
         let output = self.output;
+        let connection = self.connection;
         match self.action {
             Action::Create { name } => {
                 let request = v1::CreateWorkspaceRequest { name, request_id: request_id(), ..Default::default() };
-                let response = client.create_workspace(request).await?.into_inner();
+                let response = connection.open().await?.create_workspace(request).await?.into_inner();
                 output.show(&response, |response| rows(response.workspace.as_slice()))
             }
             Action::Get { name } => {
-                let response = client.get_workspace(v1::GetWorkspaceRequest { name }).await?.into_inner();
+                let response =
+                    connection.open().await?.get_workspace(v1::GetWorkspaceRequest { name }).await?.into_inner();
                 output.show(&response, |response| rows(response.workspace.as_slice()))
             }
             Action::List => {
+                let mut client = connection.open().await?;
                 let mut all = v1::ListWorkspacesResponse::default();
                 loop {
                     let request =
@@ -72,9 +85,10 @@ impl Command {
             }
             Action::Delete { name } => {
                 let request = v1::DeleteWorkspaceRequest { name, request_id: request_id(), ..Default::default() };
-                let response = client.delete_workspace(request).await?.into_inner();
+                let response = connection.open().await?.delete_workspace(request).await?.into_inner();
                 output.show(&response, |_| "deleted".to_owned())
             }
+            Action::Reactivate { name, act, operator } => reactivate(name, act, &operator, output).await,
             Action::AddMember { workspace, subject, admin } => {
                 let role = if admin { v1::WorkspaceRole::Admin } else { v1::WorkspaceRole::User };
                 let request = v1::AddWorkspaceMemberRequest {
@@ -83,7 +97,7 @@ impl Command {
                     role: role.into(),
                     request_id: request_id(),
                 };
-                let response = client.add_workspace_member(request).await?.into_inner();
+                let response = connection.open().await?.add_workspace_member(request).await?.into_inner();
                 output.show(&response, |response| members(response.member.as_slice()))
             }
             Action::RemoveMember { workspace, subject } => {
@@ -93,10 +107,11 @@ impl Command {
                     request_id: request_id(),
                     ..Default::default()
                 };
-                let response = client.remove_workspace_member(request).await?.into_inner();
+                let response = connection.open().await?.remove_workspace_member(request).await?.into_inner();
                 output.show(&response, |_| "removed".to_owned())
             }
             Action::Members { workspace } => {
+                let mut client = connection.open().await?;
                 let mut all = v1::ListWorkspaceMembersResponse::default();
                 loop {
                     let request = v1::ListWorkspaceMembersRequest {
@@ -114,6 +129,13 @@ impl Command {
             }
         }
     }
+}
+
+async fn reactivate(workspace: String, act: Act, operator: &Operator, output: Output) -> anyhow::Result<()> {
+    let Act { reason, name } = act;
+    let request = ReactivateWorkspaceRequest { workspace, operator: name, reason };
+    let response: ReactivateWorkspaceResponse = operator.ask(AdminCall::ReactivateWorkspace, &request).await?;
+    output.show(&response, |_| "active".to_owned())
 }
 
 fn rows(workspaces: &[Workspace]) -> String {

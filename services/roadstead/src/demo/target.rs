@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use crate::all::run_file::RunFile;
 use crate::operate::keys::{Layout, write_private};
-use crate::operate::mint::Operator;
+use crate::operate::operator::Operator;
 
 const READY_TIME: Duration = Duration::from_secs(90);
 const STOP_TIME: Duration = Duration::from_secs(60);

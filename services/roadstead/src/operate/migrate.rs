@@ -26,10 +26,15 @@ pub(crate) struct Command {
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let keys = OwnerKeys::load(&self.owner_keys)?;
-        let (_, rest) = self.database.url()?.split_once("://").context("--database-url must be a URL")?;
-        let password = keys.owner_password().expose_secret();
-        migrate(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")), &keys).await
+        migrate(owner_url(&self.database, &keys)?, &keys).await
     }
+}
+
+/// How the owner reaches the database.
+pub(super) fn owner_url(database: &DatabaseSettings, keys: &OwnerKeys) -> anyhow::Result<SecretString> {
+    let (_, rest) = database.url()?.split_once("://").context("--database-url must be a URL")?;
+    let password = keys.owner_password().expose_secret();
+    Ok(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")))
 }
 
 /// As the superuser of an embedded server, whose database is made if it is not there.

@@ -1,11 +1,11 @@
-//! Asking admission for a sandbox's token, over the broker, as operator.
+//! Asking admission over the broker, as operator, sealed both ways.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use prost::Message as _;
+use prost::Message;
 use roadstead_bus::{Bus, ConnectSettings};
 use roadstead_proto::internal::{self, answer::Outcome};
 use roadstead_proto::role::Role;
@@ -27,6 +27,17 @@ pub(crate) struct Operator {
     pub(crate) keys: PathBuf,
 }
 
+/// Who acts and why: both are kept with what was done.
+#[derive(Args, Debug)]
+pub(crate) struct Act {
+    /// Why, in one line
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+    /// Your name
+    #[arg(long = "operator", env = "USER", value_name = "NAME")]
+    pub(crate) name: String,
+}
+
 impl Operator {
     /// A fresh token for the supervisor of the sandbox.
     pub(crate) async fn mint(
@@ -34,6 +45,13 @@ impl Operator {
         workspace: &str,
         sandbox: &str,
     ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+        let request =
+            internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
+        self.ask(AdminCall::MintSandboxToken, &request).await
+    }
+
+    /// Asks once.
+    pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
         let keys = RoleKeys::load(&self.keys, Role::Operator)?;
         let settings = ConnectSettings {
             url: self.nats_url.clone(),
@@ -48,11 +66,9 @@ impl Operator {
             .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
         let seal = keys.door_seal()?;
         let id = Uuid::now_v7();
-        let request =
-            internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
         let command = internal::Command {
             command_id: id.to_string(),
-            method: AdminCall::MintSandboxToken.name().to_owned(),
+            method: call.name().to_owned(),
             request: request.encode_to_vec().into(),
             ..internal::Command::default()
         };
@@ -61,12 +77,12 @@ impl Operator {
             command: Some(seal.seal_command(id, &command.encode_to_vec())),
         };
         let reply = bus
-            .request(subject::admin(AdminCall::MintSandboxToken), request.encode_to_vec().into(), TIMEOUT)
+            .request(subject::admin(call), request.encode_to_vec().into(), TIMEOUT)
             .await
             .context("no admission answered; is one running?")?;
         let answer = seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
         match internal::Answer::decode(answer)?.outcome {
-            Some(Outcome::Response(response)) => Ok(internal::MintSandboxTokenResponse::decode(response)?),
+            Some(Outcome::Response(response)) => Ok(R::decode(response)?),
             Some(Outcome::Status(status)) => bail!("{}", status::from_bytes(&status).message()),
             None => bail!("admission gave an empty answer"),
         }

@@ -1,0 +1,29 @@
+//! Measures how long the oldest command has been waiting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadstead_bus::{Bus, queue};
+use tokio_util::sync::CancellationToken;
+
+use crate::envelope::Queue;
+use crate::executor::queue_word;
+use crate::metrics::{Metrics, Reason};
+
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Measures until `stop`.
+pub(crate) async fn run(bus: Bus, metrics: Arc<Metrics>, stop: CancellationToken) {
+    while stop.run_until_cancelled(tokio::time::sleep(EVERY)).await.is_some() {
+        for queue in [Queue::Commands, Queue::Reports] {
+            let stream = queue.consumer().config().stream;
+            match queue::oldest(&bus, stream).await {
+                Ok(age) => {
+                    let label = Reason { reason: queue_word(queue) };
+                    metrics.queue_oldest_seconds.get_or_create(&label).set(age.as_secs_f64());
+                }
+                Err(error) => tracing::debug!(%error, "the age of a queue is not known now"),
+            }
+        }
+    }
+}

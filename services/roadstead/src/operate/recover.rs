@@ -1,0 +1,34 @@
+//! `roadstead recover`: tells the deployment that its database is of an earlier time.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use roadstead_service_kit::keyring::OwnerKeys;
+use roadstead_service_kit::settings::DatabaseSettings;
+use roadstead_store::migrate::raise_epoch;
+
+use super::migrate::owner_url;
+use crate::client::output::line;
+
+/// Raise the database's epoch, after it was restored or failed over
+#[derive(Args, Debug)]
+#[command(after_help = "Run it once, after Postgres was restored from a backup, rolled back, or failed over to a \
+    standby that may have lacked commits, and as soon as it answers again; the roles may run meanwhile. Until then, \
+    what the broker shows of newer states that the database has lost stays on show. After it, whatever was shown of \
+    the former life counts as older than anything the database says, and everything is compared with the database at \
+    full speed. A restart of Postgres with all its commits needs nothing. One time too many does no harm.")]
+pub(crate) struct Command {
+    #[command(flatten)]
+    database: DatabaseSettings,
+    /// The owner's key file, which `roadstead keys init` writes
+    #[arg(long, env = "ROADSTEAD_OWNER_KEYS", value_name = "FILE")]
+    owner_keys: PathBuf,
+}
+
+impl Command {
+    pub(crate) async fn run(self) -> anyhow::Result<()> {
+        let url = owner_url(&self.database, &OwnerKeys::load(&self.owner_keys)?)?;
+        let raised = raise_epoch(&url).await?;
+        line(&format!("the epoch was {} and is {} now", raised.before, raised.now))
+    }
+}
