@@ -65,8 +65,9 @@ pub(crate) struct Parts {
 
 /// How a delivery ends.
 enum End {
-    /// The outcome is committed: tell it.
-    Told(Outcome),
+    /// The outcome is committed: tell it, and then publish these marks. Who waits for the answer comes before those whom
+    /// the marks set to work, on the same processors.
+    Told(Outcome, Vec<OutboxRow>),
     PutBack(&'static str, Duration),
     /// Nobody waits for it any more.
     Left,
@@ -102,9 +103,10 @@ impl Executor {
         match delivery.holding(self.settle(&attempt, deliveries)).await {
             End::PutBack(reason, pause) => self.put_back(delivery, reason, pause).await,
             End::Left => delivery.ack().await,
-            End::Told(outcome) => match self.0.minter.answer(id, &outcome, clock::now()) {
+            End::Told(outcome, marks) => match self.0.minter.answer(id, &outcome, clock::now()) {
                 Some(answer) => {
                     self.answer(id, &reply, &sealed, &answer.encode_to_vec()).await;
+                    self.committed(marks);
                     delivery.ack().await;
                     self.count(method, &outcome, begun, deliveries);
                 }
@@ -159,13 +161,12 @@ impl Executor {
         match attempt.decide(in_flight.loaded(), waited) {
             Next::Conclude(conclusion) => {
                 let committed = in_flight.conclude(conclusion).await?;
-                self.committed(committed.outbox);
-                Ok(End::Told(committed.outcome))
+                Ok(End::Told(committed.outcome, committed.outbox))
             }
             Next::Begin(effect) => self.two_steps(attempt, in_flight, effect).await,
             Next::Tell(outcome) => {
                 in_flight.abandon().await;
-                Ok(End::Told(outcome))
+                Ok(End::Told(outcome, Vec::new()))
             }
             Next::Wait => {
                 in_flight.abandon().await;
@@ -202,7 +203,7 @@ impl Executor {
     /// Commits a refusal alone. If the command has an outcome by now, that is told.
     async fn refuse(&self, attempt: &Attempt<'_>, refusal: &Refusal) -> End {
         match self.0.database.record_refusal(&attempt.command, &attempt::status(refusal)).await {
-            Ok(outcome) => End::Told(outcome),
+            Ok(outcome) => End::Told(outcome, Vec::new()),
             Err(error) => {
                 tracing::debug!(%error, refusal = refusal.word(), "a refusal could not be recorded");
                 End::PutBack("refusal_not_recorded", HELD)

@@ -131,15 +131,14 @@ impl Executor {
             if !lost {
                 tracing::error!(ended = ended.word(), "an operator settled the command before its effect had ended");
             }
-            return Ok(End::Told(outcome));
+            return Ok(End::Told(outcome, Vec::new()));
         }
         let Some(conclusion) = attempt.finish(ended, in_flight.loaded()) else {
             in_flight.abandon().await;
             return Ok(unfinished(ended, "the state does not allow to write it down"));
         };
         let committed = in_flight.conclude(conclusion).await?;
-        self.committed(committed.outbox);
-        Ok(End::Told(committed.outcome))
+        Ok(End::Told(committed.outcome, committed.outbox))
     }
 }
 
