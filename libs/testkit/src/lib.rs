@@ -8,6 +8,7 @@
 //! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
 //! - [`generate`]: unique names, and strategies for property tests.
+//! - [`variation`]: messages with everything set, changed in one thing, or written in another order.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
 //! It knows nothing of Roadstead's own crates, so that each of them can be tested with it.
@@ -30,6 +31,7 @@ pub mod run;
 pub mod soak;
 pub mod sql;
 pub mod stack;
+pub mod variation;
 pub mod victim;
 
 pub use broker::Broker;
