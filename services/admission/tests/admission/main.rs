@@ -2,9 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
 mod backlog;
+mod bare;
 mod contention;
 mod duplicates;
 mod faults;
+mod flights;
 mod flow;
 mod ledger;
 mod namesakes;
@@ -12,6 +14,7 @@ mod operators;
 mod policies;
 mod queues;
 mod quota;
+mod requests;
 mod sessions;
 mod shared;
 mod sweeps;

@@ -27,7 +27,7 @@ use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::status;
 use roadstead_store::migrate::{RolePasswords, migrate, user};
 use roadstead_testkit::sql::Session;
-use roadstead_testkit::{Broker, Proxy, Run, database, eventually};
+use roadstead_testkit::{Broker, Login, Proxy, Run, database, eventually};
 use secrecy::ExposeSecret as _;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -82,12 +82,7 @@ impl World {
         let users = keyring.export_broker();
         let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
         let broker = Broker::start(&limits_and_users(&Auth::Nkeys(users.collect()))).await;
-        let database = database::Database::from_template("admission", |owner| async move {
-            let password = || Run::get().role_password().clone();
-            let passwords = RolePasswords { admission: password(), config_snapshot: password(), watch: password() };
-            migrate(&owner.url_with_password().into(), &passwords).await.unwrap();
-        })
-        .await;
+        let database = migrated().await;
         let mut world = Self {
             replicas: Vec::new(),
             edge: DoorOf::open(&broker, &keyring, Role::Edge).await,
@@ -107,7 +102,7 @@ impl World {
     }
 
     pub(crate) async fn start_replica(&mut self) {
-        let login = Run::get().login(user(Role::Admission).unwrap(), Run::get().role_password(), self.database.name());
+        let login = login(&self.database);
         let nats = Proxy::before_broker(self.broker.port()).await;
         let postgres = Proxy::before(([127, 0, 0, 1], login.port).into()).await;
         let mut arguments = vec![
@@ -244,6 +239,21 @@ impl DoorOf {
             Outcome::Status(bytes) => Err(status::from_bytes(&bytes)),
         }
     }
+}
+
+/// A database of the test's own.
+pub(crate) async fn migrated() -> database::Database {
+    database::Database::from_template("admission", |owner| async move {
+        let password = || Run::get().role_password().clone();
+        let passwords = RolePasswords { admission: password(), config_snapshot: password(), watch: password() };
+        migrate(&owner.url_with_password().into(), &passwords).await.unwrap();
+    })
+    .await
+}
+
+/// How admission reaches it.
+pub(crate) fn login(database: &database::Database) -> Login {
+    Run::get().login(user(Role::Admission).unwrap(), Run::get().role_password(), database.name())
 }
 
 async fn connect(broker: &Broker, keyring: &Keyring, role: Role) -> Bus {
