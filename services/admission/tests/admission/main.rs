@@ -3,9 +3,11 @@
 
 mod backlog;
 mod bare;
+mod concurrency;
 mod contention;
 mod duplicates;
 mod faults;
+mod fingerprints;
 mod flights;
 mod flow;
 mod ledger;
