@@ -8,6 +8,7 @@
 //! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
 //! - [`generate`]: unique names, and strategies for property tests.
+//! - [`dice::Dice`]: chance that can be had again by its seed.
 //! - [`variation`]: messages with everything set, changed in one thing, or written in another order.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
@@ -22,6 +23,7 @@
 
 pub mod broker;
 pub mod database;
+pub mod dice;
 pub mod eventually;
 pub mod generate;
 pub mod postgres;

@@ -59,6 +59,8 @@ pub(crate) struct DoorOf {
 
 pub(crate) struct World {
     pub(crate) replicas: Vec<Replica>,
+    /// Behind their proxies until the end, so that nobody gets their ports.
+    dead: Vec<Replica>,
     pub(crate) edge: DoorOf,
     pub(crate) bridge: DoorOf,
     pub(crate) broker: Broker,
@@ -85,6 +87,7 @@ impl World {
         let database = migrated().await;
         let mut world = Self {
             replicas: Vec::new(),
+            dead: Vec::new(),
             edge: DoorOf::open(&broker, &keyring, Role::Edge).await,
             bridge: DoorOf::open(&broker, &keyring, Role::SupervisorBridge).await,
             sql: database.session().await,
@@ -197,6 +200,17 @@ impl World {
         }
     }
 
+    /// Ends one as a machine does that loses its power: its connections break, and nothing of it is heard any more.
+    pub(crate) fn kill(&mut self, at: usize) {
+        let replica = self.replicas.remove(at);
+        for proxy in [&replica.nats, &replica.postgres] {
+            proxy.reset();
+            proxy.cut();
+        }
+        replica.shutdown.request();
+        self.dead.push(replica);
+    }
+
     /// Stops one in order.
     pub(crate) async fn stop_one(Replica { shutdown, task, .. }: Replica) {
         shutdown.request();
@@ -205,7 +219,7 @@ impl World {
 }
 
 impl DoorOf {
-    async fn open(broker: &Broker, keyring: &Keyring, role: Role) -> Self {
+    pub(crate) async fn open(broker: &Broker, keyring: &Keyring, role: Role) -> Self {
         let (keys, bus) = (keyring.export(role), connect(broker, keyring, role).await);
         let client = CommandClient::new(&bus, 1024).await.unwrap();
         Self { bus, seal: Arc::new(keys.door_seal().unwrap()), client }
