@@ -31,14 +31,13 @@ async fn no_secret_and_no_hostile_text_is_found_where_it_does_not_belong() {
     let mut places = Places::default();
 
     let story = Story::tell(&stack, &tokens, &canaries, &mut places).await;
+    let shown = story.supervisors_saw(&canaries);
+    assert!(shown > 0, "its own supervisor gets the secrets, or they were never in the system");
     for credential in [Credential::Admin, Credential::Unknown, Credential::None, Credential::Sandbox] {
         every_method::call_all(&stack, &story, &canaries, credential, &mut places).await;
     }
     story.with_the_database_away(&stack, &canaries, &mut places).await;
     story.with_the_broker_away(&stack, &canaries, &mut places).await;
-    let shown = story.supervisors_saw(&canaries);
-    assert!(shown > 0, "its own supervisor gets the secrets, or they were never in the system");
-
     places.refusals_are_short();
     let traces =
         eventually(SOON, "traces are exported", async || Some(collector.exported()).filter(|it| it.len() > 10_000));

@@ -97,7 +97,7 @@ impl Story {
         };
         eventually(SOON, "the supervisor has the secrets", async || story.supervisors_saw(canaries) > 0).await;
         let watch = v1::WatchSandboxRequest {
-            name: "box".into(),
+            sandbox: "box".into(),
             workspace_scope: scope("w"),
             follow_status: true,
             ..Default::default()
@@ -140,8 +140,8 @@ impl Story {
         // Whatever came of it, the system goes on.
         let request = v1::GetProviderRequest { name: "git".into(), workspace_scope: scope("w") };
         eventually(SOON, "reads are answered again", async || {
-            let read = self.edge.call(Method::GetProvider, &bearer(&self.admin_token), request.encode_to_vec());
-            read.await.code == Code::Ok
+            let authorization = bearer(&self.admin_token);
+            self.edge.call(Method::GetProvider, &authorization, request.encode_to_vec()).await.code == Code::Ok
         })
         .await;
     }
@@ -201,9 +201,9 @@ fn mutations(canaries: &Canaries) -> Vec<(Method, Vec<u8>)> {
     large.provider.as_mut().unwrap().credentials.insert("LARGE".into(), value);
     add(Method::CreateProvider, large.encode_to_vec());
     let mut keys = create_provider("keys", canaries, request_id());
-    let provider = keys.provider.as_mut().unwrap();
-    provider.credentials.insert(canaries.hostile(), canaries.secret("key"));
-    provider.r#type = canaries.hostile();
+    let bad = keys.provider.as_mut().unwrap();
+    bad.credentials.insert(canaries.hostile(), canaries.secret("key"));
+    bad.r#type = canaries.hostile();
     add(Method::CreateProvider, keys.encode_to_vec());
 
     let update = |provider: Provider| v1::UpdateProviderRequest {

@@ -20,8 +20,8 @@ use calls::Call;
 use oracle::Heard;
 
 /// Calls of a plain run.
-const CALLS: u32 = 120;
-const AT_ONCE: usize = 12;
+const CALLS: u32 = 100;
+const AT_ONCE: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_each_command_has_one_effect_or_none_and_what_was_told_stays_true() {

@@ -37,20 +37,26 @@ const FAULTS: [Fault; 9] = [
     Fault::Restart,
 ];
 
-/// Disturbs the replicas until `work` has ended, which must succeed; then all is well again.
+/// Faults of a plain run: what they hold up is taken up again seconds later.
+const STRIKES: u32 = 9;
+
+/// Disturbs the replicas until `work` has ended, which must succeed, or for so many times; then all is well again.
 pub(crate) async fn until(dice: &mut Dice, world: &mut World, work: JoinHandle<()>) {
     // Nothing here waits for a condition: how long a fault lasts is part of it.
-    while !work.is_finished() {
+    for _ in 0..soak::count(STRIKES) {
+        if work.is_finished() {
+            break;
+        }
         let fault = *dice.pick(&FAULTS);
         eprintln!("{fault:?}");
         strike(dice, world, fault).await;
         sleep(Duration::from_millis(dice.below(300))).await;
     }
-    work.await.unwrap();
     for replica in &world.replicas {
         replica.nats.heal();
         replica.postgres.heal();
     }
+    work.await.unwrap();
 }
 
 async fn strike(dice: &mut Dice, world: &mut World, fault: Fault) {
