@@ -37,6 +37,11 @@ impl Canaries {
         format!("{HOSTILE}\r\n\u{1b}[31m<script>\"';drop table x;--{{}}%s\u{202e}")
     }
 
+    /// Text that is allowed wherever text is, and is to be repeated nowhere all the same.
+    pub(crate) fn plain(&self) -> String {
+        format!("{HOSTILE}-that-is-sound")
+    }
+
     /// A secret that somebody else made.
     pub(crate) fn add(&self, secret: &str) {
         self.others.lock().unwrap().push(secret.to_owned());

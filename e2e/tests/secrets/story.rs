@@ -312,7 +312,7 @@ fn create_provider(name: &str, canaries: &Canaries, request_id: String) -> v1::C
 fn create_sandbox(name: &str, canaries: &Canaries) -> v1::CreateSandboxRequest {
     let spec = v1::SandboxSpec {
         providers: vec!["git".into()],
-        environment: [("NOTE".to_owned(), canaries.hostile())].into(),
+        environment: [("NOTE".to_owned(), canaries.plain())].into(),
         ..Default::default()
     };
     v1::CreateSandboxRequest {
