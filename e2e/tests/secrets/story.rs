@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use prost::Message;
-use roadstead_e2e::api::{request_id, scope};
-use roadstead_e2e::raw::{Open, Raw, bearer};
+use roadstead_e2e::api::{client, request_id, scope};
+use roadstead_e2e::policy;
+use roadstead_e2e::raw::{Raw, bearer};
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
-use roadstead_proto::api::sandbox::{SandboxPolicy, SettingValue, setting_value};
+use roadstead_proto::api::sandbox::{SettingValue, setting_value};
 use roadstead_proto::api::v1;
 use roadstead_proto::method::Method;
 use roadstead_supervisor::{Settings, Supervisor, TokenSource};
@@ -16,7 +17,7 @@ use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{Stack, eventually};
 use serde_json::json;
 use tempfile::TempDir;
-use tonic::Code;
+use tonic::{Code, Streaming};
 
 use crate::canary::{Allowed, Canaries};
 use crate::places::Places;
@@ -102,7 +103,9 @@ impl Story {
             follow_status: true,
             ..Default::default()
         };
-        let watch = edge.stream(Method::WatchSandbox, &bearer(&tokens.admin), watch.encode_to_vec()).await.unwrap();
+        let mut watch = tonic::Request::new(watch);
+        watch.metadata_mut().insert("authorization", bearer(&tokens.admin)[0].parse().unwrap());
+        let watch = client(&stack.edge(1)).watch_sandbox(watch).await.unwrap().into_inner();
         for (method, request) in mutations(canaries) {
             story.call(method, request, places).await;
         }
@@ -174,10 +177,10 @@ impl Story {
 }
 
 /// Everything that the watcher was shown until nothing more came.
-async fn events(mut watch: Open, places: &mut Places) {
+async fn events(mut watch: Streaming<v1::SandboxStreamEvent>, places: &mut Places) {
     let mut shown = 0;
-    while let Ok(Ok(Some(event))) = tokio::time::timeout(AWAY, watch.responses.message()).await {
-        places.shown("an event of the watch", &event);
+    while let Ok(Ok(Some(event))) = tokio::time::timeout(AWAY, watch.message()).await {
+        places.shown("an event of the watch", &event.encode_to_vec());
         shown += 1;
     }
     assert!(shown > 0, "the watch has shown nothing");
@@ -231,7 +234,7 @@ fn mutations(canaries: &Canaries) -> Vec<(Method, Vec<u8>)> {
         };
         add(Method::AttachSandboxProvider, attach.encode_to_vec());
         let (sandbox, workspace_scope, id) = named(());
-        let policy = SandboxPolicy { version: 1, ..Default::default() };
+        let policy = policy::to_host("other.example.com", Some("git"));
         let config = v1::UpdateConfigRequest {
             sandbox,
             workspace_scope,
@@ -312,6 +315,7 @@ fn create_provider(name: &str, canaries: &Canaries, request_id: String) -> v1::C
 fn create_sandbox(name: &str, canaries: &Canaries) -> v1::CreateSandboxRequest {
     let spec = v1::SandboxSpec {
         providers: vec!["git".into()],
+        policy: Some(policy::to_host("api.example.com", Some("git"))),
         environment: [("NOTE".to_owned(), canaries.plain())].into(),
         ..Default::default()
     };

@@ -20,7 +20,7 @@ use calls::Call;
 use oracle::Heard;
 
 /// Calls of a plain run.
-const CALLS: u32 = 100;
+const CALLS: u32 = 70;
 const AT_ONCE: usize = 16;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -38,7 +38,7 @@ const FAULTS: [Fault; 9] = [
 ];
 
 /// Faults of a plain run: what they hold up is taken up again seconds later.
-const STRIKES: u32 = 9;
+const STRIKES: u32 = 6;
 
 /// Disturbs the replicas until `work` has ended, which must succeed, or for so many times; then all is well again.
 pub(crate) async fn until(dice: &mut Dice, world: &mut World, work: JoinHandle<()>) {
