@@ -90,7 +90,7 @@ fn updated(at: u64) -> Request {
 }
 
 fn configured(at: u64) -> Request {
-    Request::new(Method::UpdateConfig, &requests::setting("w", "configured", at % 2 == 0))
+    Request::new(Method::UpdateConfig, &requests::setting("w", "configured", at.is_multiple_of(2)))
 }
 
 fn refused(at: u64) -> Request {

@@ -32,7 +32,7 @@ async fn whatever_happens_each_command_has_one_effect_or_none_and_what_was_told_
     audit::install(&mut world).await;
 
     let calls = calls::random(&mut dice, soak::count(CALLS));
-    let (sender, mut told) = mpsc::unbounded_channel();
+    let (sender, mut told) = mpsc::channel(calls.iter().map(|call| call.copies).sum());
     let permits = Arc::new(Semaphore::new(AT_ONCE));
     let sent = tokio::spawn({
         let (doors, calls, permits) = ([world.edge.clone(), second], calls.clone(), Arc::clone(&permits));
@@ -43,7 +43,7 @@ async fn whatever_happens_each_command_has_one_effect_or_none_and_what_was_told_
                 tokio::spawn(async move {
                     let copies = doors.iter().take(call.copies).map(|door| send(door, &call));
                     for told in futures_util::future::join_all(copies).await {
-                        sender.send((call.id(), told)).unwrap();
+                        sender.send((call.id(), told)).await.unwrap();
                     }
                     drop(permit);
                 });
