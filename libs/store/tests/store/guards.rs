@@ -10,7 +10,8 @@ use roadstead_store::row;
 use uuid::Uuid;
 
 use crate::world::{
-    CALLER, World, claimed, command, effect, member, next, policy, provider, refusal, response, sandbox, service, setting, template, workspace,
+    CALLER, World, claimed, command, effect, member, next, policy, provider, refusal, response, sandbox, service,
+    setting, template, workspace,
 };
 
 /// Every kind of one of the store's enums, and which kind a value is. A kind that is new does not compile until it is

@@ -113,9 +113,19 @@ async fn ask(world: &World, method: Method, request: Vec<u8>) -> Told {
 async fn state(world: &mut World) -> Vec<String> {
     world.quiet().await;
     let mut state = Vec::new();
-    for table in
-        ["workspace", "member", "provider", "sandbox", "attachment", "policy_revision", "setting", "claim", "quota"]
-    {
+    for table in [
+        "workspace",
+        "member",
+        "provider",
+        "sandbox",
+        "workload_template",
+        "service_endpoint",
+        "attachment",
+        "policy_revision",
+        "setting",
+        "claim",
+        "quota",
+    ] {
         let rows =
             format!("select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) from roadstead.{table} t");
         state.push(world.sql.value(&rows).await);

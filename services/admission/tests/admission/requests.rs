@@ -48,6 +48,8 @@ pub(crate) fn before(workspace: &str) -> Vec<Request> {
         Method::CreateSandbox,
         &v1::CreateSandboxRequest { spec: Some(held), ..create_sandbox(workspace, "box", "") },
     ));
+    before.push(Request::new(Method::CreateSandboxTemplate, &template(workspace, "doomed")));
+    before.push(Request::new(Method::ExposeService, &expose(workspace, "doomed")));
     for name in ["configured", "runs", "stops", "doomed"] {
         before.push(Request::new(Method::CreateSandbox, &create_sandbox(workspace, name, "")));
     }
@@ -98,6 +100,14 @@ pub(crate) fn each(workspace: &str) -> Vec<Request> {
     };
     let delete_workspace = v1::DeleteWorkspaceRequest { name: doomed(workspace), ..Default::default() };
     let start = v1::StartSandboxRequest { name: "stops".into(), workspace_scope: scope(), ..Default::default() };
+    let delete_template =
+        v1::DeleteSandboxTemplateRequest { name: "doomed".into(), workspace_scope: scope(), ..Default::default() };
+    let delete_service = v1::DeleteServiceRequest {
+        sandbox: "box".into(),
+        name: "doomed".into(),
+        workspace_scope: scope(),
+        ..Default::default()
+    };
     let each = vec![
         Request::new(Method::CreateWorkspace, &create_workspace(&format!("{workspace}-new"))),
         Request::new(Method::DeleteWorkspace, &delete_workspace),
@@ -113,6 +123,10 @@ pub(crate) fn each(workspace: &str) -> Vec<Request> {
         Request::new(Method::UpdateProvider, &updated),
         Request::new(Method::DeleteProvider, &delete_provider),
         Request::new(Method::UpdateConfig, &policy(workspace, "configured", 1)),
+        Request::new(Method::CreateSandboxTemplate, &template(workspace, "new")),
+        Request::new(Method::DeleteSandboxTemplate, &delete_template),
+        Request::new(Method::ExposeService, &expose(workspace, "new")),
+        Request::new(Method::DeleteService, &delete_service),
     ];
     assert_eq!(each.len(), ROWS.len(), "each served mutation has its request here");
     assert!(each.iter().all(|request| MethodRow::of(request.method).is_some()));
@@ -133,6 +147,33 @@ fn member(workspace: &str, subject: &str) -> v1::AddWorkspaceMemberRequest {
         workspace_scope: scope(workspace),
         principal_subject: subject.into(),
         role: v1::WorkspaceRole::User.into(),
+        ..Default::default()
+    }
+}
+
+fn template(workspace: &str, name: &str) -> v1::CreateSandboxTemplateRequest {
+    let workload = v1::SandboxWorkloadConfig {
+        image: "image".into(),
+        environment: [("A".to_owned(), "1".to_owned()), ("B".to_owned(), "2".to_owned())].into(),
+        ..Default::default()
+    };
+    let template = v1::SandboxWorkloadTemplate {
+        metadata: Some(ObjectMeta { name: name.into(), ..Default::default() }),
+        spec: Some(v1::SandboxWorkloadTemplateSpec { workload: Some(workload), ..Default::default() }),
+    };
+    v1::CreateSandboxTemplateRequest {
+        template: Some(template),
+        workspace_scope: scope(workspace),
+        ..Default::default()
+    }
+}
+
+fn expose(workspace: &str, service: &str) -> v1::ExposeServiceRequest {
+    v1::ExposeServiceRequest {
+        sandbox: "box".into(),
+        name: service.into(),
+        target_port: 8080,
+        workspace_scope: scope(workspace),
         ..Default::default()
     }
 }

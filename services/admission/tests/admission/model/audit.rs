@@ -26,8 +26,18 @@ create trigger settled after insert or update on roadstead.command
     for each row when (new.outcome is not null) execute function audit.settled();";
 
 /// What a command of ours can change.
-const TABLES: [&str; 8] =
-    ["workspace", "member", "provider", "sandbox", "attachment", "policy_revision", "setting", "settings_revision"];
+const TABLES: [&str; 10] = [
+    "workspace",
+    "member",
+    "workload_template",
+    "provider",
+    "sandbox",
+    "attachment",
+    "service_endpoint",
+    "policy_revision",
+    "setting",
+    "settings_revision",
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Change {
