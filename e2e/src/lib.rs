@@ -2,6 +2,7 @@
 //! after every fault.
 //!
 //! - [`api`]: clients and the parts of requests; [`policy`]: policies to tell apart.
+//! - [`raw`]: any bytes to any method.
 //! - [`Fleet`]: a workspace with supervised sandboxes that are READY, and a watch on each through each edge.
 //! - [`Load`]: mutations with and without request ids through all edges, and what was told of each.
 //! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
@@ -23,6 +24,7 @@ pub mod effect;
 pub mod fleet;
 pub mod load;
 pub mod policy;
+pub mod raw;
 pub mod stolen_bridge;
 pub mod watched;
 

@@ -15,9 +15,9 @@ use roadstead_proto::method::Method;
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::raw::{Answer, bearer};
 use crate::requests::{Target, hello};
 use crate::world::{World, selector};
+use roadstead_e2e::raw::{Answer, bearer};
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 use uuid::Uuid;
 
 use crate::forged::Forge;
-use crate::raw::{bearer, judge_all};
 use crate::requests::{Target, request, sync};
 use crate::world::{At, User, World};
+use roadstead_e2e::raw::{bearer, judge_all};
 
 async fn generation(world: &World) -> u64 {
     let id = &world.sandbox.target.sandbox_id;

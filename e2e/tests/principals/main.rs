@@ -7,6 +7,5 @@ mod bad_tokens;
 mod forged;
 mod matrix;
 mod no_credential;
-mod raw;
 mod requests;
 mod world;

@@ -4,9 +4,9 @@ use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::method::{AuthMode, Method};
 use tonic::Code;
 
-use crate::raw::{Answer, bearer, judge_all};
 use crate::requests::{Target, request, sync};
 use crate::world::{At, User, World};
+use roadstead_e2e::raw::{Answer, bearer, judge_all};
 
 /// The methods that the edge serves to users.
 const SERVED_TO_USERS: [Method; 38] = [

@@ -3,9 +3,9 @@
 use roadstead_proto::method::{AuthMode, Method};
 use tonic::Code;
 
-use crate::raw::{bearer, judge_all};
 use crate::requests::request;
 use crate::world::{At, User, World};
+use roadstead_e2e::raw::{bearer, judge_all};
 
 /// What is shown in the header `authorization`, by what it is called.
 fn shown(world: &World) -> Vec<(&'static str, Vec<String>)> {

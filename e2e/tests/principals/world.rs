@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::raw::{Raw, bearer};
 use crate::requests::Target;
+use roadstead_e2e::raw::{Raw, bearer};
 
 /// A door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

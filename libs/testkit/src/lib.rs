@@ -8,6 +8,8 @@
 //! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
 //! - [`generate`]: unique names, and strategies for property tests.
+//! - [`dice::Dice`]: chance that can be had again by its seed.
+//! - [`variation`]: messages with everything set, changed in one thing, or written in another order.
 //! - [`eventually()`]: waits for a condition; [`soak`]: how long the same test runs in a soak.
 //!
 //! It knows nothing of Roadstead's own crates, so that each of them can be tested with it.
@@ -21,6 +23,7 @@
 
 pub mod broker;
 pub mod database;
+pub mod dice;
 pub mod eventually;
 pub mod generate;
 pub mod postgres;
@@ -30,6 +33,7 @@ pub mod run;
 pub mod soak;
 pub mod sql;
 pub mod stack;
+pub mod variation;
 pub mod victim;
 
 pub use broker::Broker;

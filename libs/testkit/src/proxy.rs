@@ -2,9 +2,11 @@
 
 pub mod frame;
 mod link;
+mod postgres;
 mod rule;
 
 use std::{
+    collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
     sync::Arc,
     time::Duration,
@@ -13,7 +15,10 @@ use std::{
 use roadstead_embedded::port;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
-use self::rule::{Action, Rules};
+use self::{
+    frame::{Frame, Framer},
+    rule::{Action, Rules},
+};
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,22 +68,71 @@ impl Control {
     }
 }
 
+/// The protocol that bytes are of, if they are to be looked into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speech {
+    Any,
+    Broker,
+    Postgres,
+}
+
+/// Cuts one direction of a connection into what rules can be about.
+#[derive(Debug)]
+pub(crate) enum Cutter {
+    Pieces,
+    Broker(Framer),
+    Postgres(postgres::Messages),
+}
+
+impl Cutter {
+    pub(crate) fn new(speech: Speech, direction: Direction) -> Self {
+        match speech {
+            Speech::Any => Self::Pieces,
+            Speech::Broker => Self::Broker(Framer::default()),
+            Speech::Postgres => Self::Postgres(postgres::Messages::new(direction)),
+        }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
+        match self {
+            Self::Pieces => vec![Frame { subject: None, bytes: bytes.to_vec() }],
+            Self::Broker(framer) => framer.push(bytes),
+            Self::Postgres(messages) => messages.push(bytes),
+        }
+    }
+}
+
 /// What all connections of a proxy share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) upstream: SocketAddr,
     pub(crate) control: watch::Sender<Control>,
     pub(crate) rules: Rules,
-    /// Whether bytes are those of the broker's protocol, to be looked into.
-    pub(crate) framed: bool,
+    pub(crate) speech: Speech,
+    /// Messages that came for the server and for clients, by type.
+    pub(crate) came: [watch::Sender<BTreeMap<String, u64>>; 2],
+    /// How often something went to the server after something had come back.
+    pub(crate) turns: watch::Sender<u64>,
     pub(crate) open: watch::Sender<usize>,
     pub(crate) halts: watch::Sender<u64>,
     pub(crate) dropped: watch::Sender<u64>,
 }
 
 impl Shared {
-    pub(crate) fn hold(&self, direction: Direction) {
-        self.control.send_modify(|control| control.set(direction, Way::Hold));
+    pub(crate) fn set(&self, direction: Direction, way: Way) {
+        self.control.send_modify(|control| control.set(direction, way));
+    }
+
+    pub(crate) fn reset(&self) {
+        self.control.send_modify(|control| {
+            *control = Control { to_server: Way::Pass, to_client: Way::Pass, resets: control.resets + 1 };
+        });
+    }
+
+    pub(crate) fn count(&self, direction: Direction, subject: &str) {
+        if self.speech == Speech::Postgres {
+            self.came[direction as usize].send_modify(|came| *came.entry(subject.to_owned()).or_default() += 1);
+        }
     }
 }
 
@@ -93,22 +147,29 @@ pub struct Proxy {
 impl Proxy {
     /// Before any server.
     pub async fn before(upstream: SocketAddr) -> Self {
-        Self::start(upstream, false).await
+        Self::start(upstream, Speech::Any).await
+    }
+
+    /// Before a Postgres: it then counts messages and can lose them one by one.
+    pub async fn before_postgres(upstream: SocketAddr) -> Self {
+        Self::start(upstream, Speech::Postgres).await
     }
 
     /// Before a broker: it can then drop or stop at single messages.
     pub async fn before_broker(port: u16) -> Self {
-        Self::start((Ipv4Addr::LOCALHOST, port).into(), true).await
+        Self::start((Ipv4Addr::LOCALHOST, port).into(), Speech::Broker).await
     }
 
-    async fn start(upstream: SocketAddr, framed: bool) -> Self {
+    async fn start(upstream: SocketAddr, speech: Speech) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port::free().unwrap())).await.unwrap();
         let control = Control { to_server: Way::Pass, to_client: Way::Pass, resets: 0 };
         let shared = Arc::new(Shared {
             upstream,
             control: watch::Sender::new(control),
             rules: Rules::default(),
-            framed,
+            speech,
+            came: Default::default(),
+            turns: watch::Sender::new(0),
             open: watch::Sender::new(0),
             halts: watch::Sender::new(0),
             dropped: watch::Sender::new(0),
@@ -153,9 +214,26 @@ impl Proxy {
 
     /// Resets all connections (RST, both ways); new ones pass.
     pub fn reset(&self) {
-        self.shared.control.send_modify(|control| {
-            *control = Control { to_server: Way::Pass, to_client: Way::Pass, resets: control.resets + 1 };
-        });
+        self.shared.reset();
+    }
+
+    /// LOSE-REPLY at one point: lets `pass` more messages through to the client, loses what follows, and resets all
+    /// connections when `lose` messages were lost. For Postgres's proxy.
+    pub fn lose_replies_after(&self, pass: usize, lose: usize) {
+        assert_eq!(self.shared.speech, Speech::Postgres, "only Postgres's proxy counts its messages");
+        self.shared.rules.add_after(pass, Direction::ToClient, "", Action::Lose { last: false }, lose);
+    }
+
+    /// How many messages of that type, a letter, came so far for that side. For Postgres's proxy.
+    #[must_use]
+    pub fn messages(&self, direction: Direction, kind: &str) -> u64 {
+        self.shared.came[direction as usize].borrow().get(kind).copied().unwrap_or_default()
+    }
+
+    /// How many messages came so far for that side. For Postgres's proxy.
+    #[must_use]
+    pub fn all_messages(&self, direction: Direction) -> u64 {
+        self.shared.came[direction as usize].borrow().values().sum()
     }
 
     /// Everything passes again, what was held first. Connections that lost bytes are reset.
@@ -178,6 +256,13 @@ impl Proxy {
         self.rule(direction, prefix, Action::Halt, 1);
     }
 
+    /// How often something went to the server after something had come back: round trips, on connections that are not
+    /// new. Exact only while the proxy is slow, for then what goes out together has left before the first answer comes.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        *self.shared.turns.borrow()
+    }
+
     /// Waits until it has stopped `count` times in all.
     pub async fn halted(&self, count: u64) {
         self.shared.halts.subscribe().wait_for(|halts| *halts >= count).await.unwrap();
@@ -194,11 +279,11 @@ impl Proxy {
     }
 
     fn set(&self, direction: Direction, way: Way) {
-        self.shared.control.send_modify(|control| control.set(direction, way));
+        self.shared.set(direction, way);
     }
 
     fn rule(&self, direction: Direction, prefix: &str, action: Action, count: usize) {
-        assert!(self.shared.framed, "only a broker's proxy looks into messages");
+        assert_eq!(self.shared.speech, Speech::Broker, "only a broker's proxy looks into messages");
         self.shared.rules.add(direction, prefix, action, count);
     }
 }

@@ -18,11 +18,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
-    Control, Direction, Shared, Way,
-    frame::{Frame, Framer},
-    rule::Action,
-};
+use super::{Control, Cutter, Direction, Shared, Way, frame::Frame, rule::Action};
 
 /// What may wait in the proxy per direction; beyond it, the sender feels it.
 const QUEUE: usize = 256;
@@ -43,7 +39,12 @@ pub(crate) async fn run(mut client: TcpStream, shared: Arc<Shared>) {
 
 /// Ends with an error if the connection is to be reset.
 async fn serve(client: &mut TcpStream, shared: &Shared) -> io::Result<()> {
-    let link = Link { shared, resets: shared.control.borrow().resets, lost_bytes: AtomicBool::new(false) };
+    let link = Link {
+        shared,
+        resets: shared.control.borrow().resets,
+        lost_bytes: AtomicBool::new(false),
+        answered: AtomicBool::new(false),
+    };
     let mut server = tokio::select! {
         server = link.connect() => server?,
         error = link.reset_wanted() => return Err(error),
@@ -75,6 +76,8 @@ struct Link<'a> {
     /// How many resets there had been when it began.
     resets: u64,
     lost_bytes: AtomicBool,
+    /// Something came back since something went out.
+    answered: AtomicBool,
 }
 
 impl Link<'_> {
@@ -102,23 +105,23 @@ impl Link<'_> {
 
     async fn pump(&self, from: ReadHalf<'_>, to: WriteHalf<'_>, direction: Direction) -> io::Result<()> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        tokio::try_join!(self.take_in(from, sender), self.hand_on(receiver, to, direction)).map(drop)
+        tokio::try_join!(self.take_in(from, sender, direction), self.hand_on(receiver, to, direction)).map(drop)
     }
 
-    async fn take_in(&self, mut from: ReadHalf<'_>, queue: mpsc::Sender<Piece>) -> io::Result<()> {
-        let mut framer = self.shared.framed.then(Framer::default);
+    async fn take_in(
+        &self,
+        mut from: ReadHalf<'_>,
+        queue: mpsc::Sender<Piece>,
+        direction: Direction,
+    ) -> io::Result<()> {
+        let mut cutter = Cutter::new(self.shared.speech, direction);
         let mut buffer = vec![0; READ];
         loop {
             let length = from.read(&mut buffer).await?;
             if length == 0 {
                 return Ok(());
             }
-            let bytes = &buffer[..length];
-            let frames = match &mut framer {
-                Some(framer) => framer.push(bytes),
-                None => vec![Frame { subject: None, bytes: bytes.to_vec() }],
-            };
-            for frame in frames {
+            for frame in cutter.push(&buffer[..length]) {
                 if queue.send((Instant::now(), frame)).await.is_err() {
                     return Ok(());
                 }
@@ -134,18 +137,32 @@ impl Link<'_> {
     ) -> io::Result<()> {
         let mut control = self.shared.control.subscribe();
         while let Some((arrived, frame)) = queue.recv().await {
-            match frame.subject.as_deref().and_then(|subject| self.shared.rules.take(direction, subject)) {
+            let subject = frame.subject.as_deref();
+            subject.inspect(|subject| self.shared.count(direction, subject));
+            match subject.and_then(|subject| self.shared.rules.take(direction, subject)) {
                 Some(Action::Drop) => {
                     self.shared.dropped.send_modify(|dropped| *dropped += 1);
                     continue;
                 }
                 Some(Action::Halt) => {
-                    self.shared.hold(direction);
+                    self.shared.set(direction, Way::Hold);
                     self.shared.halts.send_modify(|halts| *halts += 1);
+                }
+                Some(Action::Lose { last: false }) => continue,
+                Some(Action::Lose { last: true }) => {
+                    self.shared.reset();
+                    continue;
                 }
                 None => {}
             }
             if may_pass(&mut control, direction, arrived).await? {
+                match direction {
+                    Direction::ToClient => self.answered.store(true, Ordering::Relaxed),
+                    Direction::ToServer if self.answered.swap(false, Ordering::Relaxed) => {
+                        self.shared.turns.send_modify(|turns| *turns += 1);
+                    }
+                    Direction::ToServer => {}
+                }
                 to.write_all(&frame.bytes).await?;
             } else {
                 self.lost_bytes.store(true, Ordering::Relaxed);

@@ -8,6 +8,10 @@ use super::Direction;
 pub(crate) enum Action {
     Drop,
     Halt,
+    Lose {
+        /// No more are to be lost.
+        last: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -15,6 +19,8 @@ struct Rule {
     direction: Direction,
     prefix: String,
     action: Action,
+    /// Messages to let pass before.
+    skip: usize,
     left: usize,
 }
 
@@ -24,7 +30,11 @@ pub(crate) struct Rules(Mutex<Vec<Rule>>);
 
 impl Rules {
     pub(crate) fn add(&self, direction: Direction, prefix: &str, action: Action, left: usize) {
-        self.lock().push(Rule { direction, prefix: prefix.to_owned(), action, left });
+        self.add_after(0, direction, prefix, action, left);
+    }
+
+    pub(crate) fn add_after(&self, skip: usize, direction: Direction, prefix: &str, action: Action, left: usize) {
+        self.lock().push(Rule { direction, prefix: prefix.to_owned(), action, skip, left });
     }
 
     pub(crate) fn clear(&self) {
@@ -35,9 +45,17 @@ impl Rules {
     pub(crate) fn take(&self, direction: Direction, subject: &str) -> Option<Action> {
         let mut rules = self.lock();
         let at = rules.iter().position(|rule| rule.direction == direction && begins_with(subject, &rule.prefix))?;
-        let action = rules[at].action;
-        rules[at].left -= 1;
-        if rules[at].left == 0 {
+        let rule = &mut rules[at];
+        if rule.skip > 0 {
+            rule.skip -= 1;
+            return None;
+        }
+        rule.left -= 1;
+        let (last, mut action) = (rule.left == 0, rule.action);
+        if let Action::Lose { last: is_last } = &mut action {
+            *is_last = last;
+        }
+        if last {
             rules.remove(at);
         }
         Some(action)

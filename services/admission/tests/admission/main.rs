@@ -2,17 +2,24 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
 mod backlog;
+mod bare;
+mod concurrency;
 mod contention;
 mod duplicates;
 mod faults;
+mod fingerprints;
+mod flights;
 mod flow;
 mod ledger;
+mod model;
 mod namesakes;
 mod operators;
 mod outside;
 mod policies;
 mod queues;
 mod quota;
+mod replies;
+mod requests;
 mod sessions;
 mod shared;
 mod sweeps;

@@ -27,7 +27,7 @@ use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::status;
 use roadstead_store::migrate::{RolePasswords, migrate, user};
 use roadstead_testkit::sql::Session;
-use roadstead_testkit::{Broker, Proxy, Run, database, eventually};
+use roadstead_testkit::{Broker, Login, Proxy, Run, database, eventually};
 use secrecy::ExposeSecret as _;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -72,6 +72,8 @@ pub(crate) struct DoorOf {
 
 pub(crate) struct World {
     pub(crate) replicas: Vec<Replica>,
+    /// Behind their proxies until the end, so that nobody gets their ports.
+    dead: Vec<Replica>,
     pub(crate) edge: DoorOf,
     pub(crate) bridge: DoorOf,
     pub(crate) broker: Broker,
@@ -101,14 +103,10 @@ impl World {
         let users = keyring.export_broker();
         let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
         let broker = Broker::start(&limits_and_users(&Auth::Nkeys(users.collect()))).await;
-        let database = database::Database::from_template("admission", |owner| async move {
-            let password = || Run::get().role_password().clone();
-            let passwords = RolePasswords { admission: password(), config_snapshot: password(), watch: password() };
-            migrate(&owner.url_with_password().into(), &passwords).await.unwrap();
-        })
-        .await;
+        let database = migrated().await;
         let mut world = Self {
             replicas: Vec::new(),
+            dead: Vec::new(),
             edge: DoorOf::open(&broker, &keyring, Role::Edge).await,
             bridge: DoorOf::open(&broker, &keyring, Role::SupervisorBridge).await,
             sql: database.session().await,
@@ -127,7 +125,7 @@ impl World {
     }
 
     pub(crate) async fn start_replica(&mut self) {
-        let login = Run::get().login(user(Role::Admission).unwrap(), Run::get().role_password(), self.database.name());
+        let login = login(&self.database);
         let nats = Proxy::before_broker(self.broker.port()).await;
         let postgres = Proxy::before(([127, 0, 0, 1], login.port).into()).await;
         let mut arguments = vec![
@@ -246,6 +244,17 @@ impl World {
         }
     }
 
+    /// Ends one as a machine does that loses its power: its connections break, and nothing of it is heard any more.
+    pub(crate) fn kill(&mut self, at: usize) {
+        let replica = self.replicas.remove(at);
+        for proxy in [&replica.nats, &replica.postgres] {
+            proxy.reset();
+            proxy.cut();
+        }
+        replica.shutdown.request();
+        self.dead.push(replica);
+    }
+
     /// Stops one in order.
     pub(crate) async fn stop_one(Replica { shutdown, task, threads: _threads, .. }: Replica) {
         shutdown.request();
@@ -254,7 +263,7 @@ impl World {
 }
 
 impl DoorOf {
-    async fn open(broker: &Broker, keyring: &Keyring, role: Role) -> Self {
+    pub(crate) async fn open(broker: &Broker, keyring: &Keyring, role: Role) -> Self {
         let (keys, bus) = (keyring.export(role), connect(broker, keyring, role).await);
         let client = CommandClient::new(&bus, 1024).await.unwrap();
         Self { bus, seal: Arc::new(keys.door_seal().unwrap()), client }
@@ -293,6 +302,21 @@ impl DoorOf {
             Outcome::Status(bytes) => Err(status::from_bytes(&bytes)),
         }
     }
+}
+
+/// A database of the test's own.
+pub(crate) async fn migrated() -> database::Database {
+    database::Database::from_template("admission", |owner| async move {
+        let password = || Run::get().role_password().clone();
+        let passwords = RolePasswords { admission: password(), config_snapshot: password(), watch: password() };
+        migrate(&owner.url_with_password().into(), &passwords).await.unwrap();
+    })
+    .await
+}
+
+/// How admission reaches it.
+pub(crate) fn login(database: &database::Database) -> Login {
+    Run::get().login(user(Role::Admission).unwrap(), Run::get().role_password(), database.name())
 }
 
 async fn connect(broker: &Broker, keyring: &Keyring, role: Role) -> Bus {

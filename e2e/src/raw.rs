@@ -19,23 +19,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const AT_A_TIME: usize = 16;
 
 /// A connection to a door.
-#[derive(Clone)]
-pub(crate) struct Raw(Channel);
+#[derive(Clone, Debug)]
+pub struct Raw(Channel);
 
 /// How a call ended, or that it went well up to its first message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) code: Code,
-    pub(crate) message: String,
+pub struct Answer {
+    pub code: Code,
+    pub message: String,
     /// `google.rpc.Status` as it came.
-    pub(crate) details: Vec<u8>,
-    pub(crate) first: Option<Bytes>,
+    pub details: Vec<u8>,
+    /// The first message of a call that went well.
+    pub first: Option<Bytes>,
 }
 
 /// A stream that is open on both sides.
-pub(crate) struct Open {
-    pub(crate) requests: mpsc::Sender<Bytes>,
-    pub(crate) responses: Streaming<Bytes>,
+#[derive(Debug)]
+pub struct Open {
+    pub requests: mpsc::Sender<Bytes>,
+    pub responses: Streaming<Bytes>,
 }
 
 impl Answer {
@@ -46,7 +48,9 @@ impl Answer {
         }
     }
 
-    pub(crate) fn refused(status: &Status) -> Self {
+    /// Of a call that was refused.
+    #[must_use]
+    pub fn refused(status: &Status) -> Self {
         let (code, message) = (status.code(), status.message().to_owned());
         Self { code, message, details: status.details().to_vec(), first: None }
     }
@@ -54,13 +58,13 @@ impl Answer {
 
 impl Raw {
     /// Connects to a door's address.
-    pub(crate) async fn open(url: &str) -> Self {
+    pub async fn open(url: &str) -> Self {
         Self(Endpoint::from_shared(url.to_owned()).unwrap().connect().await.unwrap())
     }
 
     /// Calls a method with one message, as all kinds of methods can be called. `authorization` holds the values of that
     /// header, of which there may be any number.
-    pub(crate) async fn call(&self, method: Method, authorization: &[String], message: Vec<u8>) -> Answer {
+    pub async fn call(&self, method: Method, authorization: &[String], message: Vec<u8>) -> Answer {
         let calling = async {
             let requests = stream::once(std::future::ready(Bytes::from(message)));
             let mut responses = self.start(method, authorization, requests).await?;
@@ -71,12 +75,10 @@ impl Raw {
     }
 
     /// Opens a stream with its first message.
-    pub(crate) async fn stream(
-        &self,
-        method: Method,
-        authorization: &[String],
-        first: Vec<u8>,
-    ) -> Result<Open, Status> {
+    ///
+    /// # Errors
+    /// How it was refused, if it was at once.
+    pub async fn stream(&self, method: Method, authorization: &[String], first: Vec<u8>) -> Result<Open, Status> {
         let (requests, queued) = mpsc::channel(8);
         requests.send(Bytes::from(first)).await.unwrap();
         let responses = self.start(method, authorization, ReceiverStream::new(queued)).await?;
@@ -101,19 +103,22 @@ impl Raw {
 }
 
 /// The value of the header for a bearer token.
-pub(crate) fn bearer(token: &str) -> Vec<String> {
+#[must_use]
+pub fn bearer(token: &str) -> Vec<String> {
     vec![format!("Bearer {token}")]
 }
 
 /// Makes many calls, a few at a time, and collects what `judge` says against their answers.
-pub(crate) async fn judge_all<C, F>(cases: impl IntoIterator<Item = C>, judge: impl Fn(C) -> F) -> Vec<String>
+pub async fn judge_all<C, F>(cases: impl IntoIterator<Item = C>, judge: impl Fn(C) -> F) -> Vec<String>
 where
     F: Future<Output = Option<String>>,
 {
     stream::iter(cases).map(judge).buffer_unordered(AT_A_TIME).filter_map(std::future::ready).collect().await
 }
 
-struct AsTheyAre;
+/// Bytes on the wire are bytes in the program.
+#[derive(Clone, Copy, Debug)]
+pub struct AsTheyAre;
 
 impl Codec for AsTheyAre {
     type Encode = Bytes;
