@@ -171,10 +171,11 @@ async fn calls_of_clients_whose_connection_was_lost_are_carried_out_once_and_can
         calls.spawn(create(api.clone(), request.clone()));
     }
     eventually(SOON, "all are under way", async || edge.metric(open).await == requests.len() as f64).await;
-    // Silence first, as when a cable is pulled, and then the end.
-    proxy.cut();
+    // Nothing comes back any more, and when all was said in vain the connection breaks.
+    proxy.lose_replies();
     rival.release().await;
     eventually(SOON, "all are carried out", async || world.sandboxes().await.len() == requests.len()).await;
+    eventually(SOON, "all are answered", async || edge.metric(open).await == 0.0).await;
     assert_eq!(calls.len(), requests.len());
     proxy.reset();
     for told in calls.join_all().await {
