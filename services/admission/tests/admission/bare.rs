@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use roadstead_admission::Served;
 use roadstead_admission::attempt::{Core, Next, Opened};
 use roadstead_admission::caller::Caller;
 use roadstead_admission::context::{RandomIds, Rules};
@@ -45,6 +46,7 @@ impl Bare {
         };
         let keys = Keyring::generate(SystemTime::now()).unwrap().export(Role::Admission);
         let core = Core {
+            served: Served::default(),
             rules: Rules::default(),
             fingerprints: Fingerprints::new(keys.fingerprints().unwrap()),
             vault: Box::new(CredentialVault::new(keys.credentials().unwrap())),

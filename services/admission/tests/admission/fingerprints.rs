@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use prost_reflect::Value;
-use roadstead_admission::ledger::{MethodRow, ScopeRule};
+use roadstead_admission::ledger::ScopeRule;
+use roadstead_admission::ledger::method_row::ROWS;
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use roadstead_testkit::soak;
@@ -83,7 +84,7 @@ fn questions_about(request: &Request) -> Vec<Question> {
 
 /// Whether the field says whose record is meant, so that another value is another story.
 fn of_the_key(method: Method, path: &str) -> bool {
-    let target = MethodRow::of(method).is_some_and(|row| row.scope == ScopeRule::TargetName);
+    let target = ROWS.iter().any(|row| row.method == method && row.scope == ScopeRule::TargetName);
     path == "request_id"
         || path.starts_with("workspace_scope")
         || (method == Method::UpdateConfig && path == "global")
