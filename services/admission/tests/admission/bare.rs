@@ -45,6 +45,7 @@ impl Bare {
         };
         let keys = Keyring::generate(SystemTime::now()).unwrap().export(Role::Admission);
         let core = Core {
+            served: roadstead_admission::Served::default(),
             rules: Rules::default(),
             fingerprints: Fingerprints::new(keys.fingerprints().unwrap()),
             vault: Box::new(CredentialVault::new(keys.credentials().unwrap())),

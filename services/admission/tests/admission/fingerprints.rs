@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use prost_reflect::Value;
-use roadstead_admission::ledger::{MethodRow, ScopeRule};
+use roadstead_admission::Served;
+use roadstead_admission::ledger::ScopeRule;
+use roadstead_admission::operation::Name;
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use roadstead_testkit::soak;
@@ -83,7 +85,7 @@ fn questions_about(request: &Request) -> Vec<Question> {
 
 /// Whether the field says whose record is meant, so that another value is another story.
 fn of_the_key(method: Method, path: &str) -> bool {
-    let target = MethodRow::of(method).is_some_and(|row| row.scope == ScopeRule::TargetName);
+    let target = Served::default().row(Name::Method(method)).is_some_and(|row| row.scope == ScopeRule::TargetName);
     path == "request_id"
         || path.starts_with("workspace_scope")
         || (method == Method::UpdateConfig && path == "global")

@@ -2,8 +2,9 @@
 
 use prost::Message;
 use prost_reflect::{DynamicMessage, Value};
-use roadstead_admission::ledger::MethodRow;
+use roadstead_admission::Served;
 use roadstead_admission::ledger::method_row::ROWS;
+use roadstead_admission::operation::Name;
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
 use roadstead_proto::api::sandbox::{SandboxPolicy, SettingValue, setting_value};
 use roadstead_proto::api::v1;
@@ -129,7 +130,7 @@ pub(crate) fn each(workspace: &str) -> Vec<Request> {
         Request::new(Method::DeleteService, &delete_service),
     ];
     assert_eq!(each.len(), ROWS.len(), "each served mutation has its request here");
-    assert!(each.iter().all(|request| MethodRow::of(request.method).is_some()));
+    assert!(each.iter().all(|request| Served::default().row(Name::Method(request.method)).is_some()));
     each
 }
 
