@@ -183,7 +183,7 @@ async fn pairs_of_opposite_order_never_fail_and_each_runs_once() {
         world.edge.user_call(&root(), Method::CreateProvider, &request).await.unwrap();
     }
     let mut pairs = JoinSet::new();
-    for at in 0..soak::count(25) {
+    for at in 0..soak::count(15) {
         let order = if at % 2 == 0 { ["one", "two"] } else { ["two", "one"] };
         let edge = world.edge.clone();
         pairs.spawn(async move {
@@ -219,7 +219,7 @@ async fn pairs_of_opposite_order_never_fail_and_each_runs_once() {
     let versions = world.sql.value("select sum(resource_version - 1) from roadstead.sandbox").await;
     assert_eq!(versions, changed.to_string());
     let updates = world.sql.value("select sum(resource_version - 1) from roadstead.provider").await;
-    assert_eq!(updates, (4 * soak::count(25)).to_string());
+    assert_eq!(updates, (4 * soak::count(15)).to_string());
     assert_eq!(
         world.count(&format!("command where outcome = 3 and method <> '{}'", Method::StopSandbox.name())).await,
         0

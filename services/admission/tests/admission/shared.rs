@@ -144,8 +144,8 @@ async fn created(world: &World, name: &str, credential: &str) {
 /// Changes that fail once the sandbox is on its way out or gone, until then.
 fn disturb(world: &World, names: &[String]) -> JoinSet<u32> {
     let mut changes = JoinSet::new();
-    for name in names.iter().take(8).cloned() {
-        let edge = world.edge.clone();
+    for name in names.iter().take(8) {
+        let (edge, name) = (world.edge.clone(), name.to_owned());
         changes.spawn(async move {
             for round in 0.. {
                 let detach = v1::DetachSandboxProviderRequest {
