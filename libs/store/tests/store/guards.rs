@@ -298,10 +298,11 @@ async fn a_quota_filled_between_the_flights_is_full() {
     let command = claimed("w", Uuid::new_v4());
     let in_flight = world.first(&command, &Locks::default()).await.unwrap();
     let caller = CALLER.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    world
-        .sql
-        .run(&format!("insert into roadstead.quota (caller, used) values (decode('{caller}', 'hex'), 1000)"))
-        .await;
+    let fill = format!(
+        "insert into roadstead.quota_slot (caller, slot, used)
+         select decode('{caller}', 'hex'), slot, 125 from generate_series(0, 7) slot"
+    );
+    world.sql.run(&fill).await;
     let error = in_flight.conclude(effect(vec![Write::InsertWorkspace(workspace("x"))])).await.unwrap_err();
     assert!(matches!(error, FlightError::QuotaExceeded), "{error:?}");
     let left = "select (select count(*) from roadstead.workspace where name = 'x') + (select count(*) from roadstead.claim) + \

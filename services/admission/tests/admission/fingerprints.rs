@@ -125,7 +125,7 @@ async fn state(world: &mut World) -> Vec<String> {
         "policy_revision",
         "setting",
         "claim",
-        "quota",
+        "quota_slot",
     ] {
         let rows =
             format!("select md5(coalesce(string_agg(t::text, '|' order by t::text), '')) from roadstead.{table} t");

@@ -15,13 +15,17 @@ use crate::requests::{self, Request};
 use crate::world::create_sandbox;
 
 /// Statements of each mutation in its two flights together, BEGIN and COMMIT among them.
-const STATEMENTS: [(Method, u64); 14] = [
+const STATEMENTS: [(Method, u64); 18] = [
     (Method::CreateSandbox, 17),
     (Method::StopSandbox, 15),
     (Method::StartSandbox, 15),
     (Method::DeleteSandbox, 15),
+    (Method::CreateSandboxTemplate, 14),
+    (Method::DeleteSandboxTemplate, 13),
     (Method::AttachSandboxProvider, 17),
     (Method::DetachSandboxProvider, 16),
+    (Method::ExposeService, 15),
+    (Method::DeleteService, 15),
     (Method::CreateProvider, 13),
     (Method::UpdateProvider, 16),
     (Method::DeleteProvider, 15),
