@@ -300,7 +300,9 @@ async fn a_quota_filled_between_the_flights_is_full() {
     let caller = CALLER.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     world
         .sql
-        .run(&format!("insert into roadstead.quota (caller, used) values (decode('{caller}', 'hex'), 1000)"))
+        .run(&format!(
+            "insert into roadstead.quota_slot select decode('{caller}', 'hex'), n, 125 from generate_series(0, 7) n"
+        ))
         .await;
     let error = in_flight.conclude(effect(vec![Write::InsertWorkspace(workspace("x"))])).await.unwrap_err();
     assert!(matches!(error, FlightError::QuotaExceeded), "{error:?}");
