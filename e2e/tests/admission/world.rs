@@ -166,7 +166,7 @@ impl World {
 
     /// How many commands and claims there are, and what the quota counts.
     pub(crate) async fn ledger(&self) -> [u64; 3] {
-        let used = self.sql("select coalesce(sum(used), 0) from roadstead.quota").await;
+        let used = self.sql("select coalesce(sum(used), 0) from roadstead.quota_slot").await;
         [self.count("command").await, self.count("claim").await, used[0][0].parse().unwrap()]
     }
 
