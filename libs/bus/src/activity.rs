@@ -3,6 +3,8 @@
 
 mod feed;
 
+use std::collections::HashMap;
+
 use async_nats::{HeaderMap, StatusCode};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -169,6 +171,20 @@ impl Reader {
         Ok(State { incarnation, first: info.state.first_seq, last: info.state.last_seq })
     }
 
+    /// How many messages of each kind a sandbox has, from the leader.
+    ///
+    /// # Errors
+    ///
+    /// See [`ReadError`].
+    pub async fn counts(&self, sandbox_id: Uuid) -> Result<[(Kind, u64); 2], ReadError> {
+        let call = format!("STREAM.INFO.{}", Stream::Activity.config().name);
+        let body = json!({ "subjects_filter": Activity::of_sandbox(sandbox_id) }).to_string();
+        let reply = self.bus.api(call, body.into()).await.map_err(|error| self.unread(error))?;
+        let subjects = read::<Info>(&reply).map_err(|error| self.unread(error))?.state.subjects;
+        let count = |kind| subjects.get(&Activity { sandbox_id, kind }.to_string()).copied().unwrap_or(0);
+        Ok(Kind::ALL.map(|kind| (kind, count(kind))))
+    }
+
     async fn message(&self, body: serde_json::Value) -> Result<Option<Line>, ReadError> {
         let call = format!("STREAM.MSG.GET.{}", Stream::Activity.config().name);
         let reply = self.bus.api(call, body.to_string().into()).await.map_err(|error| self.unread(error))?;
@@ -247,4 +263,6 @@ struct Info {
 struct InfoState {
     first_seq: u64,
     last_seq: u64,
+    #[serde(default)]
+    subjects: HashMap<String, u64>,
 }
