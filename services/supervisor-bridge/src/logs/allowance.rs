@@ -97,6 +97,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn no_pattern_of_calls_gets_more_than_the_rate_and_one_burst(
             steps in proptest::collection::vec((0_u64..400, 0_u32..3000), 1..40),

@@ -134,6 +134,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
         #[test]
         fn no_line_is_too_large(
             message in ".{0,6000}", target in ".{0,400}", level in ".{0,40}",
