@@ -51,7 +51,11 @@ impl Cursor {
         bytes.extend(self.stored_nanos.to_be_bytes());
         let check = check(sandbox_id, &bytes);
         bytes.extend(check);
-        bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+        bytes
+            .iter()
+            .flat_map(|byte| [byte >> 4, byte & 15])
+            .map(|digit| char::from(DIGITS[usize::from(digit)]))
+            .collect()
     }
 
     /// Reads the text of a cursor of that sandbox.
@@ -66,11 +70,7 @@ impl Cursor {
             return Err(InvalidCursor);
         }
         let number = |at: usize| body[at..at + 8].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
-        Ok(Self {
-            incarnation: Incarnation(number(1)),
-            sequence: number(9),
-            stored_nanos: number(17).cast_signed(),
-        })
+        Ok(Self { incarnation: Incarnation(number(1)), sequence: number(9), stored_nanos: number(17).cast_signed() })
     }
 }
 

@@ -10,8 +10,7 @@ async fn what_befalls_a_sandbox_is_told_as_events_each_once_and_a_supervisor_log
     let world = World::start().await;
     world.sandbox("s").await;
     let token = TokenSource::File(world.stack.token(&world.workspace, "s").await);
-    let supervisor =
-        Supervisor::start(Settings::new(world.stack.bridge(1), &world.workspace, "s", token)).unwrap();
+    let supervisor = Supervisor::start(Settings::new(world.stack.bridge(1), &world.workspace, "s", token)).unwrap();
     assert!(supervisor.log().say("INFO", "test", "7"));
 
     let request = WatchSandboxRequest { follow_events: true, event_tail: 50, ..world.follow("s") };

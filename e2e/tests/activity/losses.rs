@@ -8,7 +8,8 @@ async fn open_streams_outlive_a_wiped_broker_say_so_and_old_cursors_are_refused(
     let mut world = World::start().await;
     let id = world.sandbox("s").await;
     world.log(1, "s", &id, 0..3).await;
-    let mut streams = [world.watch(1, world.follow("s")).await.unwrap(), world.watch(2, world.follow("s")).await.unwrap()];
+    let mut streams =
+        [world.watch(1, world.follow("s")).await.unwrap(), world.watch(2, world.follow("s")).await.unwrap()];
     let mut cursor = String::new();
     for stream in &mut streams {
         for expected in 0..3 {

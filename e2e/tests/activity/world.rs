@@ -39,7 +39,8 @@ pub(crate) struct Pushing {
 impl World {
     pub(crate) async fn start() -> Self {
         let plan = Plan::single().replicas(Role::Edge, 2).replicas(Role::SupervisorBridge, 2);
-        let world = Self { stack: Stack::start(plan).await, workspace: generate::unique("logs"), tokens: Mutex::default() };
+        let world =
+            Self { stack: Stack::start(plan).await, workspace: generate::unique("logs"), tokens: Mutex::default() };
         let request =
             CreateWorkspaceRequest { name: world.workspace.clone(), request_id: request_id(), ..Default::default() };
         world.edge(1).create_workspace(request).await.unwrap();
@@ -148,10 +149,17 @@ impl Pushing {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Shown {
     State(u64),
-    Line { number: u32, cursor: String },
+    Line {
+        number: u32,
+        cursor: String,
+    },
     /// A line of the gateway's own.
     Word(String),
-    Event { reason: String, version: String, cursor: String },
+    Event {
+        reason: String,
+        version: String,
+        cursor: String,
+    },
     Warning(String),
 }
 

@@ -37,8 +37,8 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-pub use config::{Config, Where};
 use activity::Activity;
+pub use config::{Config, Where};
 use door::EdgeDoor;
 use watch::{Entries, Hub, Rights, Sandboxes, Watches, feed};
 

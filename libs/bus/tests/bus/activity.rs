@@ -122,9 +122,8 @@ async fn a_reconnect_is_told_as_a_gap_at_once_and_a_wiped_stream_has_another_lif
     world.broker.kill().await;
     world.broker.resume().await;
     assert_eq!(news(&mut feed).await, News::Gap);
-    let restarted = eventually(LONG, "the stream answers", || async {
-        reader.state().await.map_err(|error| error.to_string())
-    });
+    let restarted =
+        eventually(LONG, "the stream answers", || async { reader.state().await.map_err(|error| error.to_string()) });
     assert_eq!(restarted.await, before, "a restart is the same life");
 
     world.broker.wipe().await;

@@ -53,7 +53,8 @@ impl Hub {
     pub(crate) fn enter(&self, id: Uuid) -> Receiver {
         let mut state = self.lock();
         let restarts = state.restarts;
-        let place = state.followed.entry(id).or_insert_with(|| Place { followers: 0, news: broadcast::Sender::new(KEPT) });
+        let place =
+            state.followed.entry(id).or_insert_with(|| Place { followers: 0, news: broadcast::Sender::new(KEPT) });
         place.followers += 1;
         Receiver { id, hub: self.clone(), news: place.news.subscribe(), restarts }
     }

@@ -82,17 +82,7 @@ impl Lines {
     /// Shows what was stored from `begin` on; up to `past` it is the past.
     pub(crate) fn tail(wanted: Wanted, begin: Begin, past: u64) -> Self {
         let from = begin.first();
-        Self {
-            wanted,
-            begin,
-            past,
-            from,
-            last: None,
-            seen: None,
-            ready: VecDeque::new(),
-            live: false,
-            begun: false,
-        }
+        Self { wanted, begin, past, from, last: None, seen: None, ready: VecDeque::new(), live: false, begun: false }
     }
 
     /// Shows what was stored after the line at `sequence`, at that time; up to `past` it is the past.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use prost_types::Timestamp;
-use roadstead_bus::activity::{self, ReadError, State};
 use roadstead_bus::Bus;
+use roadstead_bus::activity::{self, ReadError, State};
 use roadstead_door::status::unavailable;
 use roadstead_proto::activity::{Kind, LINES};
 use roadstead_proto::cursor::{Cursor, Incarnation};

@@ -58,7 +58,16 @@ impl Watches {
         streams: usize,
     ) -> Self {
         let places = Arc::new(Semaphore::new(streams.min(Semaphore::MAX_PERMITS)));
-        Self { bus, hub, entries, rights, activity, metrics, places, authorizing: Arc::new(Semaphore::new(AUTHORIZING)) }
+        Self {
+            bus,
+            hub,
+            entries,
+            rights,
+            activity,
+            metrics,
+            places,
+            authorizing: Arc::new(Semaphore::new(AUTHORIZING)),
+        }
     }
 
     /// Opens a stream.

@@ -248,7 +248,11 @@ async fn a_status_comes_amid_any_number_of_lines() {
             }
         }
     };
-    timeout(2 * LONG, async { tokio::select! { () = writing => {}, () = watching => {} } }).await.unwrap();
+    timeout(2 * LONG, async {
+        tokio::select! { () = writing => {}, () = watching => {} }
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,14 +42,8 @@ pub(crate) async fn run(
     let since_time = since.map(|seconds| (now() - Duration::from_secs(seconds)).into());
     let workspace_scope = scope(workspace);
     if !follow {
-        let request = v1::GetSandboxLogsRequest {
-            workspace_scope,
-            sandbox: name,
-            lines,
-            since_time,
-            sources,
-            min_level: level,
-        };
+        let request =
+            v1::GetSandboxLogsRequest { workspace_scope, sandbox: name, lines, since_time, sources, min_level: level };
         let response = connection.open().await?.get_sandbox_logs(request).await?.into_inner();
         return output.show(&response, |response| response.logs.iter().map(text).collect::<Vec<_>>().join("\n"));
     }

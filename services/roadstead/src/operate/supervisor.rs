@@ -64,10 +64,16 @@ fn notable(observation: &Observation) -> Option<(&'static str, String)> {
     match observation {
         Observation::Accepted { session_id, .. } => Some(("INFO", format!("connected, session {session_id}"))),
         Observation::Answered { update_id, outcome, .. } => {
-            let level = if matches!(outcome, Outcome::Applied | Outcome::IgnoredDuplicate | Outcome::IgnoredStale) { "INFO" } else { "WARN" };
+            let level = if matches!(outcome, Outcome::Applied | Outcome::IgnoredDuplicate | Outcome::IgnoredStale) {
+                "INFO"
+            } else {
+                "WARN"
+            };
             Some((level, format!("update {update_id}: {}", outcome.as_str_name())))
         }
-        Observation::PolicySynced { version, .. } => Some(("INFO", format!("default policy accepted as version {version}"))),
+        Observation::PolicySynced { version, .. } => {
+            Some(("INFO", format!("default policy accepted as version {version}")))
+        }
         Observation::TokenRefreshed { .. } => Some(("DEBUG", "token refreshed".to_owned())),
         Observation::Ended { reason, .. } => Some(("WARN", format!("not connected: {reason}"))),
         Observation::Received(_) => None,

@@ -78,7 +78,8 @@ mod tests {
     fn the_rate_is_kept_and_the_rest_is_counted() {
         let begin = Instant::now();
         let mut allowance = Allowance::full(begin);
-        let taken = |allowance: &mut Allowance, lines: u32, now| (0..lines).filter(|_| allowance.take(100, now)).count();
+        let taken =
+            |allowance: &mut Allowance, lines: u32, now| (0..lines).filter(|_| allowance.take(100, now)).count();
         assert_eq!(taken(&mut allowance, LINES + 7, begin), LINES as usize);
         assert_eq!(allowance.tell(begin, false), Some(7));
         assert_eq!(taken(&mut allowance, LINES, begin + Duration::from_millis(500)), LINES as usize / 2);

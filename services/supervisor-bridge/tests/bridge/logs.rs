@@ -33,10 +33,7 @@ async fn push_with(bridge: &BridgeProcess, token: &secrecy::SecretString) -> Pus
 
 fn batch(sandbox_id: Uuid, messages: impl IntoIterator<Item = String>) -> PushSandboxLogsRequest {
     let line = |message| SandboxLogLine { message, source: "gateway".to_owned(), ..Default::default() };
-    PushSandboxLogsRequest {
-        sandbox_id: sandbox_id.to_string(),
-        logs: messages.into_iter().map(line).collect(),
-    }
+    PushSandboxLogsRequest { sandbox_id: sandbox_id.to_string(), logs: messages.into_iter().map(line).collect() }
 }
 
 async fn end((sender, call): Pushing) -> Result<(), Status> {
