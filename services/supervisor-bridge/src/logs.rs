@@ -7,7 +7,7 @@ pub mod allowance;
 mod lanes;
 pub mod line;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -15,10 +15,13 @@ use http::{Request, Response};
 use prost::Message as _;
 use prost_types::Timestamp;
 use roadstead_door::auth::Principal;
+use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
 use roadstead_door::{Call, frame};
 use roadstead_proto::activity::{Activity, Kind};
 use roadstead_proto::api::v1::{PushSandboxLogsRequest, PushSandboxLogsResponse, SandboxLogLine};
+use roadstead_proto::internal::{SandboxIdentity, StandingRequest};
+use roadstead_proto::subject::ConfigCall;
 use roadstead_service_kit::clock;
 use tokio::sync::Semaphore;
 use tonic::codec::BufferSettings;
@@ -28,6 +31,7 @@ use uuid::Uuid;
 
 use crate::bridge::Bridge;
 use crate::own::foreign;
+use crate::read;
 use allowance::{Allowance, BATCH};
 use lanes::Lanes;
 
@@ -36,6 +40,10 @@ const MESSAGE_BYTES: usize = 1024 * 1024;
 const INBOUND_BUFFER: usize = 256;
 /// Streams that one sandbox may have open at this process.
 const STREAMS: usize = 4;
+/// How long it is taken for granted that a token is of the sandbox's present run.
+const STANDING: Duration = Duration::from_secs(60);
+/// How long the answer to that is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Batches of all sandboxes that are on their way to the broker at a time; each sandbox has at most one.
 const STORING: usize = 64;
 
@@ -56,7 +64,7 @@ impl Default for Logs {
 ///
 /// # Errors
 ///
-/// `PERMISSION_DENIED` for a batch of another sandbox; `RESOURCE_EXHAUSTED` if the sandbox has too many streams open;
+/// `PERMISSION_DENIED` for a batch of another sandbox; `UNAUTHENTICATED` for a token of an earlier run; `RESOURCE_EXHAUSTED` if the sandbox has too many streams open;
 /// `UNAVAILABLE` if this process stops; `UNAUTHENTICATED` when the token has run out.
 pub(crate) async fn push(
     bridge: &Bridge,
@@ -69,6 +77,8 @@ pub(crate) async fn push(
     let lane = lane.ok_or_else(|| busy("the sandbox pushes logs on as many streams as it may"))?;
     let decoder = ProstDecoder::new(BufferSettings::new(INBOUND_BUFFER, MESSAGE_BYTES));
     let mut inbound = Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES));
+    stands(bridge, identity, call).await?;
+    let mut stood = Instant::now();
     let subject = Activity { sandbox_id, kind: Kind::Log }.to_string();
     let ended = loop {
         let batch: Option<PushSandboxLogsRequest> = tokio::select! {
@@ -85,6 +95,13 @@ pub(crate) async fn push(
         if bridge.tokens.verify(&identity.token, clock::now()).is_err() {
             break Err(Status::unauthenticated("the token has run out; push on with a new one"));
         }
+        if stood.elapsed() > STANDING {
+            match stands(bridge, identity, call).await {
+                Err(status) if status.code() != Code::Unavailable => break Err(status),
+                // Not to know is not to be refused; the token itself runs out.
+                Ok(()) | Err(_) => stood = Instant::now(),
+            }
+        }
         let mut allowance = lane.lock().await;
         store(bridge, &subject, &batch.sandbox_id, batch.logs, &mut allowance).await;
     };
@@ -100,6 +117,13 @@ pub(crate) async fn push(
         Err(status) if status.code() == Code::OutOfRange => Err(Status::resource_exhausted(status.message())),
         Err(status) => Err(status),
     }
+}
+
+/// Whether the token is of the sandbox's present run.
+async fn stands(bridge: &Bridge, identity: &SandboxIdentity, call: &Call) -> Result<(), Status> {
+    let request = StandingRequest { sandbox_id: identity.sandbox_id.clone() }.encode_to_vec();
+    let deadline = Deadline::after(PATIENCE);
+    read::ask(bridge, ConfigCall::Standing, identity, request.into(), deadline, &call.traceparent).await.map(drop)
 }
 
 async fn store(
