@@ -1,7 +1,9 @@
 //! What Roadstead's processes say to each other and to the world: messages, subjects, streams, keys. No I/O.
 
+pub mod activity;
 pub mod api;
 pub mod bucket;
+pub mod cursor;
 pub mod inbox;
 pub mod method;
 pub mod page_token;

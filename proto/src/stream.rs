@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::activity;
+
 /// A stream that is not a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stream {
@@ -9,6 +11,7 @@ pub enum Stream {
     Reports,
     Changes,
     Dirty,
+    Activity,
 }
 
 /// How a stream keeps its messages.
@@ -20,6 +23,8 @@ pub enum Retention {
     LatestQueue,
     /// One message a subject, until `max_age`.
     Latest,
+    /// So many messages a subject, until `max_age`; read by sequence.
+    Newest(u32),
 }
 
 /// Limits of a stream.
@@ -32,11 +37,17 @@ pub struct StreamConfig {
     /// None: no bound but the subjects themselves.
     pub max_messages: Option<i64>,
     pub max_age: Option<Duration>,
+    /// All messages together; beyond it the oldest go.
+    pub max_bytes: Option<i64>,
+    /// Largest message with its headers. None: what the broker takes.
+    pub max_message: Option<i32>,
+    /// Subjects that are repeated as they are stored, and where.
+    pub feed: Option<(&'static str, &'static str)>,
 }
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Self; 4] = [Self::Commands, Self::Reports, Self::Changes, Self::Dirty];
+    pub const ALL: [Self; 5] = [Self::Commands, Self::Reports, Self::Changes, Self::Dirty, Self::Activity];
 
     /// The stream's limits.
     #[must_use]
@@ -50,6 +61,9 @@ impl Stream {
                 retention: Retention::Latest,
                 max_messages: None,
                 max_age: Some(Duration::from_secs(3600)),
+                max_bytes: None,
+                max_message: None,
+                feed: None,
             },
             Self::Dirty => StreamConfig {
                 name: "DIRTY",
@@ -57,6 +71,20 @@ impl Stream {
                 retention: Retention::LatestQueue,
                 max_messages: None,
                 max_age: None,
+                max_bytes: None,
+                max_message: None,
+                feed: None,
+            },
+            Self::Activity => StreamConfig {
+                name: "ACTIVITY",
+                subjects: "roadstead.activity.*.*",
+                retention: Retention::Newest(activity::LINES),
+                max_messages: None,
+                max_age: Some(activity::AGE),
+                max_bytes: Some(activity::TOTAL_BYTES),
+                // The publishers cut lines; this holds for one that does not.
+                max_message: Some(activity::LINE_BYTES as i32 + 512),
+                feed: Some((activity::SUBJECTS, activity::WHOLE_FEED)),
             },
         }
     }
@@ -73,6 +101,9 @@ const fn queue(name: &'static str, subjects: &'static str) -> StreamConfig {
         retention: Retention::Queue,
         max_messages: Some(QUEUE_MESSAGES),
         max_age: Some(QUEUE_AGE),
+        max_bytes: None,
+        max_message: None,
+        feed: None,
     }
 }
 

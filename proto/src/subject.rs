@@ -103,6 +103,8 @@ tokens! {
         GetSandboxProviderEnvironment = "GetSandboxProviderEnvironment",
         /// The entry that stands, for a session that begins.
         Bootstrap = "Bootstrap",
+        /// Whether a sandbox's token is of its present run.
+        Standing = "Standing",
     }
 }
 

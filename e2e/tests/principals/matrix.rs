@@ -9,7 +9,7 @@ use crate::world::{At, User, World};
 use roadstead_e2e::raw::{Answer, bearer, judge_all};
 
 /// The methods that the edge serves to users.
-const SERVED_TO_USERS: [Method; 38] = [
+const SERVED_TO_USERS: [Method; 39] = [
     Method::Health,
     Method::GetCurrentUser,
     Method::GetGatewayInfo,
@@ -48,10 +48,11 @@ const SERVED_TO_USERS: [Method; 38] = [
     Method::GetSandboxPolicyStatus,
     Method::ListSandboxPolicies,
     Method::WatchSandbox,
+    Method::GetSandboxLogs,
 ];
 
 /// The methods that the bridge serves to a sandbox.
-const SERVED_TO_SANDBOXES: [Method; 8] = [
+const SERVED_TO_SANDBOXES: [Method; 9] = [
     Method::Health,
     Method::ConnectSupervisor,
     Method::GetSandboxConfig,
@@ -60,6 +61,7 @@ const SERVED_TO_SANDBOXES: [Method; 8] = [
     Method::ReportPolicyStatus,
     Method::ReportSandboxConfiguration,
     Method::RefreshSandboxToken,
+    Method::PushSandboxLogs,
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

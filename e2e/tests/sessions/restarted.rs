@@ -5,8 +5,8 @@ use roadstead_e2e::StolenBridge;
 use roadstead_e2e::api::{client, request_id, scope};
 use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
 use roadstead_proto::api::v1::{
-    ConfigApplyOutcome, GetSandboxProviderEnvironmentRequest, RefreshSandboxTokenRequest, ReportPolicyStatusRequest,
-    SandboxPhase, StartSandboxRequest, StopSandboxRequest,
+    ConfigApplyOutcome, GetSandboxProviderEnvironmentRequest, PushSandboxLogsRequest, RefreshSandboxTokenRequest,
+    ReportPolicyStatusRequest, SandboxPhase, StartSandboxRequest, StopSandboxRequest,
 };
 use roadstead_proto::internal::{EndSession, HalfResult, SandboxIdentity, SessionResult};
 use roadstead_proto::subject::Report;
@@ -61,7 +61,9 @@ async fn the_token_of_an_earlier_run_is_refused_everywhere() {
     let config = GetSandboxConfigRequest { name: "reborn".to_owned(), workspace_scope: None };
     let environment = GetSandboxProviderEnvironmentRequest { sandbox_id: id.clone(), ..Default::default() };
     let status = ReportPolicyStatusRequest { sandbox_id: id.clone(), version: 1, status: 2, ..Default::default() };
+    let logs = PushSandboxLogsRequest { sandbox_id: id.clone(), ..Default::default() };
     let answers = [
+        bridge.push_sandbox_logs(with_token(tokio_stream::iter([logs]), &old)).await.err(),
         bridge.get_sandbox_config(with_token(config, &old)).await.err(),
         bridge.get_sandbox_provider_environment(with_token(environment, &old)).await.err(),
         bridge.report_policy_status(with_token(status, &old)).await.err(),

@@ -1,12 +1,13 @@
 //! Durable publishes.
 
-use async_nats::HeaderMap;
+use async_nats::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use roadstead_proto::subject::REPLY_HEADER;
+use tokio::time::Instant;
 
-use crate::Bus;
-use crate::jetstream::StoreError;
+use crate::jetstream::{PubAck, StoreError, read};
 use crate::request::RequestError;
+use crate::{BROKER_TIMEOUT, Bus};
 
 /// How a durable publish ended, if not with the store's ack.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,34 @@ impl Bus {
         }
         let stored = self.store(subject.into(), headers, payload).await;
         stored.map(|_ack| ()).map_err(|error| self.ended(error))
+    }
+
+    /// Publishes to one subject of a stream, in this order, and waits up to two seconds for all acks together; how many
+    /// came. Those that did not come are not repeated: they may be stored, too.
+    pub async fn enqueue_all(&self, subject: &str, payloads: Vec<Bytes>) -> usize {
+        let deadline = Instant::now() + BROKER_TIMEOUT;
+        let mut expected = Vec::with_capacity(payloads.len());
+        let sending = async {
+            for payload in payloads {
+                let reply = self.replies().expect_reply();
+                let inbox = reply.subject().to_owned();
+                if self.client().publish_with_reply(subject.to_owned(), inbox, payload).await.is_ok() {
+                    expected.push(reply);
+                }
+            }
+        };
+        // What a broker that is away leaves unsent is not acked either.
+        let _sent = tokio::time::timeout_at(deadline, sending).await;
+        let mut stored = 0;
+        for reply in &mut expected {
+            let Ok(Some(reply)) = tokio::time::timeout_at(deadline, reply.arrives()).await else { break };
+            match read::<PubAck>(&reply.payload) {
+                Ok(_) => stored += 1,
+                Err(_) if reply.status == Some(StatusCode::NO_RESPONDERS) => self.report_missing(),
+                Err(error) => tracing::debug!(subject, %error, "a message was not stored"),
+            }
+        }
+        stored
     }
 
     fn ended(&self, error: StoreError) -> EnqueueError {

@@ -85,7 +85,7 @@ impl Feed {
 
 /// Revisions of a whole bucket rise one by one.
 #[derive(Debug, Default)]
-struct Order {
+pub(crate) struct Order {
     last: Option<u64>,
     broken: bool,
 }
@@ -96,7 +96,7 @@ impl Order {
     }
 
     /// Takes note of a revision: whether nothing can have been missed before it.
-    fn fits(&mut self, revision: Revision) -> bool {
+    pub(crate) fn fits(&mut self, revision: Revision) -> bool {
         let fits = !self.broken && self.last.is_none_or(|last| revision.0 == last + 1);
         *self = Self { last: Some(revision.0), broken: false };
         fits

@@ -5,6 +5,7 @@
 //! with one message of credit per free slot, compare-and-set buckets, gap-checked feeds, and one command client.
 
 mod ack_subject;
+pub mod activity;
 pub mod bucket;
 mod connection;
 pub mod door;

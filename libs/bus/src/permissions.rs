@@ -5,6 +5,7 @@
 
 mod server;
 
+use roadstead_proto::activity::{self, Kind};
 use roadstead_proto::bucket::Bucket;
 use roadstead_proto::inbox::Inbox;
 use roadstead_proto::role::Role;
@@ -47,13 +48,17 @@ impl Permissions {
         self.publish(["roadstead.command.*", "roadstead.read.*", "roadstead.config.user.*", subject::CLOCK]);
         self.sees(&[Part::Stream(Stream::Commands)]);
         self.reads(&[Bucket::Sandboxes, Bucket::Rights]);
-        self.follows([Bucket::Sandboxes.whole_feed(), Bucket::Rights.whole_feed()]);
+        self.follows([Bucket::Sandboxes.whole_feed(), Bucket::Rights.whole_feed(), activity::WHOLE_FEED.to_owned()]);
+        self.sees(&[Part::Stream(Stream::Activity)]);
+        let stream = Stream::Activity.config().name;
+        self.publish(["STREAM.MSG.GET", "DIRECT.GET"].map(|call| format!("$JS.API.{call}.{stream}")));
     }
 
     fn admission(&mut self) {
         self.consumes(&[Consumer::Commands, Consumer::Reports]);
         self.publish([Inbox::all_answers(Role::Edge), Inbox::all_answers(Role::SupervisorBridge)]);
         self.publish(["roadstead.change.*.*.*", "roadstead.dirty.*.*.*", subject::RENEW]);
+        self.publish([Kind::Event.subjects()]);
         // The topology. Neither deleting nor emptying a stream is part of it.
         self.publish(["$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.INFO.*"]);
         self.publish(["$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.INFO.*.*"]);
@@ -75,6 +80,7 @@ impl Permissions {
 
     fn supervisor_bridge(&mut self) {
         self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW, subject::CLOCK]);
+        self.publish([Kind::Log.subjects()]);
         self.sees(&[Part::Stream(Stream::Reports)]);
         self.reads(&[Bucket::Snapshots, Bucket::Sandboxes]);
         self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.feed("*.*")]);

@@ -157,28 +157,39 @@ impl Part {
 }
 
 fn stream_config(config: &StreamConfig, replicas: usize) -> Config {
-    let StreamConfig { name, subjects, retention, max_messages, max_age } = *config;
-    let one_each = matches!(retention, Retention::LatestQueue | Retention::Latest);
+    let StreamConfig { name, subjects, retention, max_messages, max_age, max_bytes, max_message, feed } = *config;
     Config {
         name: name.to_owned(),
         subjects: vec![subjects.to_owned()],
         retention: match retention {
             Retention::Queue | Retention::LatestQueue => RetentionPolicy::WorkQueue,
-            Retention::Latest => RetentionPolicy::Limits,
+            Retention::Latest | Retention::Newest(_) => RetentionPolicy::Limits,
         },
         discard: match retention {
             Retention::Queue => DiscardPolicy::New,
-            Retention::LatestQueue | Retention::Latest => DiscardPolicy::Old,
+            Retention::LatestQueue | Retention::Latest | Retention::Newest(_) => DiscardPolicy::Old,
         },
         max_messages: max_messages.unwrap_or(-1),
-        max_messages_per_subject: if one_each { 1 } else { -1 },
-        max_bytes: -1,
+        max_messages_per_subject: match retention {
+            Retention::Queue => -1,
+            Retention::LatestQueue | Retention::Latest => 1,
+            Retention::Newest(count) => count.into(),
+        },
+        max_bytes: max_bytes.unwrap_or(-1),
+        max_message_size: max_message.unwrap_or(-1),
         max_age: max_age.unwrap_or_default(),
         storage: StorageType::File,
         num_replicas: replicas,
         // Whoever could send a roll-up or a purge could empty a queue.
         allow_rollup: false,
         deny_delete: true,
+        // Pages are read from any replica; whether there is more is asked of the leader.
+        allow_direct: matches!(retention, Retention::Newest(_)),
+        republish: feed.map(|(source, destination)| Republish {
+            source: source.to_owned(),
+            destination: destination.to_owned(),
+            headers_only: false,
+        }),
         ..Config::default()
     }
 }

@@ -14,6 +14,7 @@ use crate::applied::Applied;
 use crate::apply::{Store, StoreError};
 use crate::behaviour::Behaviour;
 use crate::calls;
+use crate::log::{self, Lines, Log};
 use crate::observed::{ConfigSeen, EnvironmentSeen, Observation};
 use crate::session::{self, End};
 use crate::settings::Settings;
@@ -68,6 +69,7 @@ pub struct Supervisor {
     sandbox_id: Uuid,
     behaviour: watch::Sender<Behaviour>,
     status: watch::Receiver<Status>,
+    log: Log,
     stop: CancellationToken,
     _stop_when_dropped: DropGuard,
     task: JoinHandle<()>,
@@ -83,6 +85,7 @@ pub(crate) struct Client {
     pub(crate) connection_epoch: u64,
     pub(crate) behaviour: watch::Receiver<Behaviour>,
     pub(crate) status: watch::Sender<Status>,
+    pub(crate) lines: Lines,
 }
 
 impl Supervisor {
@@ -99,6 +102,7 @@ impl Supervisor {
         let sandbox_id = token.sandbox_id();
         let (behaviour, behaviours) = watch::channel(settings.behaviour.clone());
         let (statuses, status) = watch::channel(Status::default());
+        let (log, lines) = log::queue();
         let client = Client {
             settings,
             token,
@@ -107,10 +111,11 @@ impl Supervisor {
             connection_epoch: 0,
             behaviour: behaviours,
             status: statuses,
+            lines,
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn(client.run(endpoints, stop.clone()));
-        Ok(Self { sandbox_id, behaviour, status, _stop_when_dropped: stop.clone().drop_guard(), stop, task })
+        Ok(Self { sandbox_id, behaviour, status, log, _stop_when_dropped: stop.clone().drop_guard(), stop, task })
     }
 
     /// The sandbox it is for.
@@ -128,6 +133,12 @@ impl Supervisor {
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
+    }
+
+    /// Takes lines for the sandbox's log.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
     }
 
     /// Ends the session in order and waits for that.

@@ -23,6 +23,7 @@ use crate::apply::StoreError;
 use crate::behaviour::Decision;
 use crate::calls;
 use crate::client::{Client, Connection};
+use crate::log;
 use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
 use crate::token::Token;
 use crate::verdict::{Ending, Plan, answer, plan};
@@ -74,6 +75,7 @@ impl fmt::Display for End {
 enum Done {
     Refreshed(Result<Token, Status>),
     PolicySynced(Result<u32, Status>),
+    LogEnded(Result<(), Status>),
 }
 
 /// Connects and has one session.
@@ -98,6 +100,7 @@ struct Session {
     calls: JoinSet<Done>,
     refresh: Retry,
     sync: Retry,
+    log: Retry,
 }
 
 /// When something is tried, and tried again.
@@ -188,6 +191,7 @@ impl Session {
             calls: JoinSet::new(),
             refresh: Retry { at: refresh_due(&client.token), failures: 0 },
             sync: Retry { at: None, failures: 0 },
+            log: Retry { at: Some(Instant::now()), failures: 0 },
         }
     }
 
@@ -229,6 +233,12 @@ impl Session {
                 () = tokio::time::sleep_until(self.sync.until()), if self.sync.at.is_some() => {
                     self.sync.at = None;
                     self.propose_policy(client);
+                    Ok(())
+                }
+                () = tokio::time::sleep_until(self.log.until()), if self.log.at.is_some() => {
+                    self.log.at = None;
+                    let pushing = log::push(self.api.clone(), client.token.clone(), client.lines.clone());
+                    self.calls.spawn(async { Done::LogEnded(pushing.await) });
                     Ok(())
                 }
                 Some(done) = self.calls.join_next() => {
@@ -321,6 +331,12 @@ impl Session {
             Done::PolicySynced(Err(status)) => {
                 tracing::warn!(code = ?status.code(), message = status.message(), "the policy could not be proposed");
                 self.sync.failed();
+            }
+            // Nobody can put anything there any more.
+            Done::LogEnded(Ok(())) => {}
+            Done::LogEnded(Err(status)) => {
+                tracing::info!(code = ?status.code(), message = status.message(), "lines could not be pushed");
+                self.log.failed();
             }
         }
     }

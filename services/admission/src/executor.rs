@@ -21,6 +21,7 @@ use crate::again::{self, Again, CROWDED};
 use crate::answer::{CodeOf, Minter, word};
 use crate::attempt::{self, Attempt, Core, Next};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
+use crate::events::{Events, change};
 use crate::metrics::{Metrics, Reason, Settled};
 use crate::refusal::Refusal;
 use crate::relay::Marks;
@@ -55,6 +56,7 @@ pub(crate) struct Parts {
     pub(crate) database: Database,
     pub(crate) bus: Bus,
     pub(crate) marks: Marks,
+    pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     /// How long an effect outside Postgres may take.
     pub(crate) effect_time: Duration,
@@ -160,7 +162,10 @@ impl Executor {
         let in_flight = self.0.database.first_flight(&attempt.command, &attempt.locks).await?;
         match attempt.decide(in_flight.loaded(), waited) {
             Next::Conclude(conclusion) => {
+                let loaded = in_flight.loaded();
+                let happened = change::of(&conclusion, &loaded.sandboxes, loaded.now);
                 let committed = in_flight.conclude(conclusion).await?;
+                self.0.events.committed(happened);
                 Ok(End::Told(committed.outcome, committed.outbox))
             }
             Next::Begin(effect) => self.two_steps(attempt, in_flight, effect).await,

@@ -2,7 +2,7 @@
 //!
 //! The core is plain: [`ledger`] (at most once), [`operation`] (what each mutation does), [`phase`] (what may follow
 //! what), [`authorize`](mod@authorize) and [`validate`], brought together by [`attempt`]. Around it stand the shells:
-//! `executor` (queues), `relay` (marks), `renew`, `sweep` and `admin`.
+//! `executor` (queues), `relay` (marks), [`events`], `renew`, `sweep` and `admin`.
 
 mod admin;
 mod again;
@@ -14,6 +14,7 @@ mod config;
 pub mod context;
 pub mod effect;
 pub mod envelope;
+pub mod events;
 mod executor;
 pub mod ledger;
 pub mod limit;
@@ -59,6 +60,7 @@ use answer::Minter;
 use attempt::Core;
 use context::RandomIds;
 use envelope::{Opener, Queue};
+use events::Events;
 use executor::{Executor, Parts};
 use ledger::Fingerprints;
 use limit::Limit;
@@ -130,9 +132,11 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
     let database = Database::connect(DatabaseSettings { pool_size: aside, ..settings })?;
     let metrics = Arc::new(service.metrics.register(Metrics::register));
     let (marks, relay) = Relay::new(bus.clone(), database.clone(), Arc::clone(&metrics));
+    let (events, publisher) = Events::new(bus.clone(), Arc::clone(&metrics));
     let sweeps = Sweeps {
         database: database.clone(),
         marks: marks.clone(),
+        events: events.clone(),
         metrics: Arc::clone(&metrics),
         ids: Arc::new(RandomIds),
         rules: rules.clone(),
@@ -144,6 +148,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         database: commands,
         bus: bus.clone(),
         marks,
+        events,
         metrics,
         again: Again::new(command_slots, report_slots),
         effect_time: Duration::from_secs(effect_seconds),
@@ -225,6 +230,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         relay.run(stop).await;
         Ok::<_, Infallible>(())
     });
+    tasks.essential(Phase::Background, "events", |stop| publisher.run(stop));
     for (name, states) in [("sweep of states", true), ("sweep of records", false)] {
         let sweeps = sweeps.clone();
         tasks.essential(Phase::Background, name, |stop| async move {

@@ -77,6 +77,10 @@ pub struct Metrics {
     pub sessions_lost: Counter,
     /// Sandboxes whose time for provisioning passed.
     pub provisioning_timed_out: Counter,
+    /// Platform events published.
+    pub events: Counter,
+    /// Platform events that nobody may have heard of.
+    pub events_lost: Counter,
     /// Rows that retention removed, by table.
     pub removed: Family<Reason, Counter>,
 }
@@ -107,6 +111,8 @@ impl Metrics {
             marks_oldest_seconds: Gauge::default(),
             sessions_lost: Counter::default(),
             provisioning_timed_out: Counter::default(),
+            events: Counter::default(),
+            events_lost: Counter::default(),
             removed: Family::default(),
         };
         let Self { settled, replays, mismatches, uncertain, put_back, set_aside, seconds, .. } = &metrics;
@@ -154,6 +160,8 @@ impl Metrics {
             "Sandboxes whose provisioning window passed",
             metrics.provisioning_timed_out.clone(),
         );
+        registry.register("events_published", "Platform events published", metrics.events.clone());
+        registry.register("events_lost", "Platform events that may be lost", metrics.events_lost.clone());
         registry.register("removed", "Rows removed by retention, by table", metrics.removed.clone());
         metrics
     }

@@ -29,7 +29,7 @@ mod attachment;
 mod credentials;
 mod service;
 pub(crate) mod session;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::sync::Arc;
 

@@ -12,6 +12,7 @@ use roadstead_store::{Database, FlightError};
 use tokio_util::sync::CancellationToken;
 
 use crate::context::{Ids, Rules};
+use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::phase::At;
 use crate::relay::Marks;
@@ -27,6 +28,7 @@ const RETENTION_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Sweeps {
     pub(crate) database: Database,
     pub(crate) marks: Marks,
+    pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) rules: Rules,

@@ -6,7 +6,7 @@ use prost::Message;
 use roadstead_proto::api::datamodel::{WorkspaceSelector, workspace_selector::Selection};
 use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
 use roadstead_proto::api::v1::{GetSandboxProviderEnvironmentRequest, WorkspaceRole};
-use roadstead_proto::internal::{BootstrapRequest, ReadRequest, User, principal::Kind};
+use roadstead_proto::internal::{BootstrapRequest, ReadRequest, StandingRequest, User, principal::Kind};
 use roadstead_proto::sealing::{CipherKeys, open_token};
 use roadstead_service_kit::access;
 use roadstead_service_kit::sandbox_token::{SandboxIdentity, TokenVerifier};
@@ -94,6 +94,12 @@ impl Question for GetSandboxProviderEnvironmentRequest {
 }
 
 impl Question for BootstrapRequest {
+    fn is_about(&self, sandbox_id: Uuid) -> bool {
+        self.sandbox_id == sandbox_id.to_string()
+    }
+}
+
+impl Question for StandingRequest {
     fn is_about(&self, sandbox_id: Uuid) -> bool {
         self.sandbox_id == sandbox_id.to_string()
     }

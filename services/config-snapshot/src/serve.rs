@@ -4,6 +4,7 @@ mod bootstrap;
 mod get_config;
 mod get_environment;
 mod get_own_config;
+mod standing;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -57,6 +58,7 @@ pub(crate) async fn run(bus: Bus, calls: Calls, slots: usize, stop: Cancellation
         endpoint(&calls, Door::Sandbox, ConfigCall::GetSandboxConfig, get_own_config::answer),
         endpoint(&calls, Door::Sandbox, ConfigCall::GetSandboxProviderEnvironment, get_environment::answer),
         endpoint(&calls, Door::Sandbox, ConfigCall::Bootstrap, bootstrap::answer),
+        endpoint(&calls, Door::Sandbox, ConfigCall::Standing, standing::answer),
     ];
     service::serve(&bus, NAME, endpoints, slots, stop).await
 }

@@ -19,6 +19,7 @@ use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::activity::Activity;
 use crate::route::{self, Route};
 use crate::watch::Watches;
 use crate::{local, read, shape};
@@ -29,6 +30,7 @@ pub(crate) struct EdgeDoor {
     /// Set once the broker was reached.
     pub(crate) commands: Arc<OnceLock<Commands>>,
     pub(crate) watches: Watches,
+    pub(crate) activity: Activity,
     pub(crate) readiness: Readiness,
     pub(crate) clock: watch::Receiver<Compared>,
     pub(crate) drain: CancellationToken,
@@ -53,6 +55,10 @@ impl Door for EdgeDoor {
                 shape::check(call.method, &request)?;
                 read::ask(&self.bus, &subject::config(subject::Door::User, config), &call, request).await
             }
+            Route::Logs => {
+                shape::check(call.method, &request)?;
+                self.activity.get_logs(&call, request).await
+            }
             Route::Supervisor => Err(self.at_the_bridge(call.method)),
             Route::Watch => Err(Status::internal("this method streams")),
             Route::NotServed(why) => Err(Status::unimplemented(format!("{} {why}", call.method))),
@@ -68,7 +74,7 @@ impl Door for EdgeDoor {
             Route::Watch => {}
             Route::Supervisor => return Err(self.at_the_bridge(call.method)),
             Route::NotServed(why) => return Err(Status::unimplemented(format!("{} {why}", call.method))),
-            Route::Local(_) | Route::Command | Route::Read | Route::Config(_) => {
+            Route::Local(_) | Route::Command | Route::Read | Route::Config(_) | Route::Logs => {
                 return Err(Status::internal("this method does not stream"));
             }
         }

@@ -1,5 +1,6 @@
 //! The role `edge`: the clients' door.
 
+mod activity;
 mod config;
 mod door;
 mod local;
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use activity::Activity;
 pub use config::{Config, Where};
 use door::EdgeDoor;
 use watch::{Entries, Hub, Rights, Sandboxes, Watches, feed};
@@ -144,6 +146,7 @@ impl Edge {
 
         let (hub, entries, rights) = (Hub::default(), Entries::default(), Rights::default());
         let watched = service.metrics.register(watch::Metrics::register);
+        let activity = Activity::new(&bus, service.metrics.register(activity::Metrics::register));
         let (compared, clock) = tokio::sync::watch::channel(clock::Compared::NoAnswer);
         let commands = Arc::new(OnceLock::new());
         let drain = service.tasks.stop_token(Phase::Serving).clone();
@@ -156,9 +159,11 @@ impl Edge {
                 hub.clone(),
                 entries.clone(),
                 rights.clone(),
+                activity.clone(),
                 watched.clone(),
                 watches as usize,
             ),
+            activity: activity.clone(),
             readiness: service.readiness.clone(),
             clock,
             drain: drain.clone(),
@@ -182,6 +187,7 @@ impl Edge {
         tasks.essential(Phase::Background, "feed of rights", |stop| {
             feed::follow(bus.clone(), rights, watched, latch, stop)
         });
+        tasks.essential(Phase::Background, "feed of activity", |stop| activity::feed::follow(activity, stop));
         tasks.essential(Phase::Background, "entries", |stop| done(entries.run(bus.clone(), hub, stop)));
         tasks.essential(Phase::Background, "clock", |stop| done(clock::run(bus, readiness.clone(), compared, stop)));
         tasks.essential(Phase::Background, "health", |stop| done(report(readiness.clone(), reporter, stop)));

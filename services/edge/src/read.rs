@@ -8,10 +8,15 @@ use roadstead_bus::{Bus, RequestError};
 use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, decode, unavailable};
 use roadstead_door::{Call, Reply};
+use roadstead_proto::api::datamodel::WorkspaceSelector;
+use roadstead_proto::api::v1::{GetSandboxRequest, SandboxResponse};
 use roadstead_proto::internal::read_reply::Outcome;
 use roadstead_proto::internal::{ReadReply, ReadRequest};
+use roadstead_proto::method::Method;
+use roadstead_proto::subject;
 use tokio::time::Instant;
 use tonic::Status;
+use uuid::Uuid;
 
 /// How long one attempt waits.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -40,6 +45,25 @@ pub(crate) async fn ask(bus: &Bus, subject: &str, call: &Call, request: Bytes) -
         // This role holds no key for what is secret, and asks for nothing that is.
         Some(Outcome::SecretResponse(_)) | None => Err(Status::internal("an answer could not be read")),
     }
+}
+
+/// The id behind a sandbox's name, if the caller may see it.
+///
+/// # Errors
+///
+/// As `GetSandbox`.
+pub(crate) async fn sandbox_id(
+    bus: &Bus,
+    call: &Call,
+    workspace_scope: Option<WorkspaceSelector>,
+    name: String,
+) -> Result<Uuid, Status> {
+    let get = GetSandboxRequest { name, workspace_scope }.encode_to_vec();
+    let reply = ask(bus, &subject::read(Method::GetSandbox), call, get.into()).await?;
+    let metadata = SandboxResponse::decode(reply.message).ok().and_then(|response| response.sandbox?.metadata);
+    metadata
+        .and_then(|metadata| Uuid::try_parse(&metadata.id).ok())
+        .ok_or_else(|| Status::internal("an answer could not be read"))
 }
 
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Bytes, Status> {

@@ -16,6 +16,8 @@ pub(crate) enum Route {
     Config(ConfigCall),
     /// The hub of this process.
     Watch,
+    /// The stream of activity.
+    Logs,
     /// The supervisor-bridge, at its own address.
     Supervisor,
     /// Nobody yet, or nobody ever.
@@ -78,6 +80,7 @@ pub(crate) const fn of(method: Method) -> Route {
 
         M::GetSandboxConfig => Route::Config(ConfigCall::GetSandboxConfig),
         M::WatchSandbox => Route::Watch,
+        M::GetSandboxLogs => Route::Logs,
 
         M::ConnectSupervisor
         | M::GetSandboxProviderEnvironment
@@ -118,7 +121,6 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::ConfigureProviderRefresh
         | M::RotateProviderCredential
         | M::DeleteProviderRefresh
-        | M::GetSandboxLogs
         | M::GetDraftPolicy
         | M::ApproveDraftChunk
         | M::RejectDraftChunk
@@ -149,7 +151,7 @@ mod tests {
         for &method in Method::ALL {
             match of(method) {
                 Route::Command => assert!(method.has_request_id(), "{method}"),
-                Route::Read | Route::Config(_) | Route::Watch | Route::Local(_) => {
+                Route::Read | Route::Config(_) | Route::Watch | Route::Logs | Route::Local(_) => {
                     assert!(!method.has_request_id(), "{method}");
                 }
                 Route::Supervisor | Route::NotServed(_) => {}

@@ -1,6 +1,7 @@
 //! The operator's commands that speak the public API, as any client does.
 
 pub(crate) mod connect;
+pub(crate) mod logs;
 pub(crate) mod output;
 pub(crate) mod policy;
 pub(crate) mod provider;

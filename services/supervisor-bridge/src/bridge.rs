@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::config::Times;
+use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 
@@ -28,6 +29,7 @@ pub(crate) struct Bridge {
     pub(crate) snapshots: Bucket,
     pub(crate) sandboxes: Bucket,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) times: Times,
     /// Places for sessions, held until the end of one is reported.

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::bridge::Bridge;
 use crate::route::{self, Route};
-use crate::{open, own, read};
+use crate::{logs, open, own, read};
 
 /// The supervisors' door.
 pub(crate) struct Entrance {
@@ -36,7 +36,7 @@ impl Door for Entrance {
             Route::Config(asked) => self.config(asked, &call, request).await,
             Route::NotServed(why) => Err(not_served(call.method, why)),
             Route::Forbidden(why) => Err(Status::permission_denied(why)),
-            Route::Session => Err(Status::internal("an internal error")),
+            Route::Session | Route::Logs => Err(Status::internal("an internal error")),
         }
     }
 
@@ -47,6 +47,7 @@ impl Door for Entrance {
     ) -> Result<Response<tonic::body::Body>, Status> {
         match route::of(call.method) {
             Route::Session => open::connect(&self.bridge, &call, request).await,
+            Route::Logs => logs::push(&self.bridge, &call, request).await,
             Route::NotServed(why) => Err(not_served(call.method, why)),
             Route::Forbidden(why) => Err(Status::permission_denied(why)),
             Route::Health | Route::Report(_) | Route::Config(_) => Err(Status::internal("an internal error")),

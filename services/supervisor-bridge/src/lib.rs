@@ -1,7 +1,7 @@
 //! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
 //!
 //! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`over`] when the projection
-//! says that it is over. Around them: [`open`] begins a session, [`session`] has it, [`outbox`] is what the transport
+//! says that it is over, [`logs::allowance`] how much a sandbox may log. Around them: [`open`] begins a session, [`session`] has it, [`outbox`] is what the transport
 //! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
 mod bootstrap;
@@ -11,6 +11,7 @@ pub mod end;
 mod entrance;
 mod entries;
 pub mod entry;
+pub mod logs;
 mod metrics;
 mod open;
 mod outbox;
@@ -106,6 +107,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         snapshots: Bucket::new(&bus, Name::Snapshots),
         sandboxes: Bucket::new(&bus, Name::Sandboxes),
         sessions: Arc::new(Sessions::default()),
+        logs: logs::Logs::default(),
         metrics: service.metrics.register(metrics::Metrics::register),
         times,
         places: Arc::new(Semaphore::new(max_sessions as usize)),

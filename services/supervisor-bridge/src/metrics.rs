@@ -35,6 +35,9 @@ pub(crate) struct Metrics {
     pub(crate) unanswered_seconds: Gauge,
     pub(crate) renewals: Counter,
     pub(crate) renewals_failed: Counter,
+    /// Log lines that were stored.
+    pub(crate) log_lines: Counter,
+    log_lines_dropped: Family<Reason, Counter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -80,6 +83,8 @@ impl Metrics {
             unanswered_seconds: Gauge::default(),
             renewals: Counter::default(),
             renewals_failed: Counter::default(),
+            log_lines: Counter::default(),
+            log_lines_dropped: Family::default(),
         };
         let mut gauge = |name: &str, help: &str, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge("sessions_held", "Sessions that are open", &metrics.held);
@@ -95,6 +100,12 @@ impl Metrics {
         counter("session_missed_entries", "Entries found by reading again that had not been heard of", &metrics.missed);
         counter("renewals", "Renewals of this process that were answered", &metrics.renewals);
         counter("renewals_failed", "Renewals of this process without an answer", &metrics.renewals_failed);
+        counter("log_lines", "Log lines of sandboxes that were stored", &metrics.log_lines);
+        registry.register(
+            "log_lines_dropped",
+            "Log lines of sandboxes that were dropped, by reason",
+            metrics.log_lines_dropped.clone(),
+        );
         registry.register("sessions_ended", "Sessions that ended, by reason", metrics.ended.clone());
         registry.register("session_updates", "Updates that were sent", metrics.updates.clone());
         registry.register(
@@ -119,6 +130,12 @@ impl Metrics {
 
     pub(crate) fn reported(&self, report: &'static str, told: &'static str) {
         self.reports.get_or_create(&Report { report, told }).inc();
+    }
+
+    pub(crate) fn dropped(&self, reason: &'static str, lines: u64) {
+        if lines > 0 {
+            self.log_lines_dropped.get_or_create(&Reason { reason }).inc_by(lines);
+        }
     }
 
     pub(crate) fn ended(&self, end: End) {

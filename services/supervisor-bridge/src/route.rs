@@ -8,6 +8,8 @@ use roadstead_proto::subject::{ConfigCall, Report};
 pub(crate) enum Route {
     /// This process: a session.
     Session,
+    /// This process: lines for the stream of activity.
+    Logs,
     /// This process, without asking anybody.
     Health,
     /// Admission, through the queue of reports.
@@ -29,6 +31,7 @@ pub(crate) const fn of(method: Method) -> Route {
     use Method as M;
     match method {
         M::ConnectSupervisor => Route::Session,
+        M::PushSandboxLogs => Route::Logs,
         M::Health => Route::Health,
 
         M::ReportPolicyStatus => Route::Report(Report::ReportPolicyStatus),
@@ -44,7 +47,6 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::ReportEndpointStatus
         | M::ReportProviderReadiness
         | M::ExchangeProviderSubjectToken
-        | M::PushSandboxLogs
         | M::ReportMainProcessExit
         | M::FinalizeMainProcessExit
         | M::RelayStream => Route::NotServed(NOT_YET),
@@ -131,7 +133,7 @@ mod tests {
     fn only_what_a_sandbox_may_call_is_served() {
         for &method in Method::ALL {
             let may_call = matches!(method.rule().auth, AuthMode::Sandbox | AuthMode::Dual | AuthMode::Unauthenticated);
-            let served = matches!(of(method), Route::Session | Route::Health | Route::Report(_) | Route::Config(_));
+            let served = !matches!(of(method), Route::NotServed(_) | Route::Forbidden(_));
             assert!(may_call || !served, "{method}");
             let users = matches!(method.rule().auth, AuthMode::Bearer | AuthMode::Operator);
             assert_eq!(of(method) == Route::Forbidden(USERS), users, "{method}");

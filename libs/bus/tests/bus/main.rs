@@ -1,6 +1,7 @@
 //! The bus against a real broker.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
+mod activity;
 mod buckets;
 mod cluster;
 mod commands;

@@ -78,6 +78,17 @@ fn attempts() -> Vec<Attempt> {
         (Subscribe, "roadstead.change.>", NOBODY),
         (Subscribe, "roadstead.dirty.>", NOBODY),
         (Subscribe, "$JS.ACK.>", NOBODY),
+        // Activity: bridges write lines, admission events, edges read.
+        (Publish, "roadstead.activity.S.log", &[SupervisorBridge]),
+        (Publish, "roadstead.activity.S.event", &[Admission]),
+        (Publish, "roadstead.activity.S.other", NOBODY),
+        (Publish, "roadstead.feed.activity.S.log", NOBODY),
+        (Publish, "$JS.API.DIRECT.GET.ACTIVITY", &[Edge]),
+        (Publish, "$JS.API.STREAM.MSG.GET.ACTIVITY", &[Edge]),
+        (Publish, "$JS.API.STREAM.INFO.ACTIVITY", &[Admission, Edge]),
+        (Publish, "$JS.API.STREAM.PURGE.ACTIVITY", NOBODY),
+        (Subscribe, "roadstead.activity.>", NOBODY),
+        (Subscribe, "roadstead.feed.activity.>", &[Edge]),
         // Buckets.
         (Publish, "$KV.snapshots.S", &[ConfigSnapshot]),
         (Publish, "$KV.sandboxes.W.S", &[Watch]),

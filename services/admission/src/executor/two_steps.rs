@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::{AWAY, End, Executor};
 use crate::attempt::Attempt;
 use crate::effect::{Effect, Ended};
+use crate::events::change;
 use crate::metrics::Reason;
 use crate::refusal::Refusal;
 
@@ -137,7 +138,10 @@ impl Executor {
             in_flight.abandon().await;
             return Ok(unfinished(ended, "the state does not allow to write it down"));
         };
+        let loaded = in_flight.loaded();
+        let happened = change::of(&conclusion, &loaded.sandboxes, loaded.now);
         let committed = in_flight.conclude(conclusion).await?;
+        self.0.events.committed(happened);
         Ok(End::Told(committed.outcome, committed.outbox))
     }
 }

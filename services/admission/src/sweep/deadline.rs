@@ -6,6 +6,7 @@ use roadstead_store::row::Sandbox;
 use tokio_util::sync::CancellationToken;
 
 use super::{BATCH, Sweeps, is_full};
+use crate::events::change::between;
 use crate::operation::session::updated;
 use crate::phase::{self, Applied, At, Event};
 
@@ -30,7 +31,9 @@ async fn batch(sweeps: &Sweeps) -> Result<usize, FlightError> {
         batch.abandon().await;
         return Ok(0);
     }
+    let happened = between(&batch.sandboxes, &writes, batch.now);
     sweeps.marks.committed(batch.conclude(writes).await?);
+    sweeps.events.committed(happened);
     sweeps.metrics.provisioning_timed_out.inc_by(count as u64);
     Ok(count)
 }

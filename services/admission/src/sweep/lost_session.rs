@@ -7,6 +7,7 @@ use roadstead_store::row::Sandbox;
 use tokio_util::sync::CancellationToken;
 
 use super::{BATCH, Sweeps, is_full};
+use crate::events::change::between;
 use crate::operation::session::ended;
 use crate::phase::At;
 
@@ -27,7 +28,9 @@ async fn batch(sweeps: &Sweeps) -> Result<usize, FlightError> {
     let Some(batch) = sweeps.database.lost_sessions(BATCH).await? else { return Ok(0) };
     let count = batch.sandboxes.len();
     let writes = writes(&batch.sandboxes, sweeps.at(batch.now));
+    let happened = between(&batch.sandboxes, &writes, batch.now);
     sweeps.marks.committed(batch.conclude(writes).await?);
+    sweeps.events.committed(happened);
     sweeps.metrics.sessions_lost.inc_by(count as u64);
     Ok(count)
 }

@@ -1,9 +1,7 @@
 //! What one stream sends next. Pure.
 
 use bytes::Bytes;
-use prost::Message as _;
-use roadstead_proto::api::v1::sandbox_stream_event::Payload;
-use roadstead_proto::api::v1::{SandboxStreamEvent, SandboxStreamWarning, WatchSandboxRequest};
+use roadstead_proto::api::v1::WatchSandboxRequest;
 
 use super::shown::{Shown, State, Version};
 
@@ -12,11 +10,10 @@ use super::shown::{Shown, State, Version};
 pub(crate) struct Following {
     status: bool,
     stop_on_terminal: bool,
-    /// Logs or events were asked for.
+    /// Logs or events are followed: they go on whatever the state.
     lines: bool,
     /// Version of the last state that was sent.
     sent: Option<Version>,
-    warned: bool,
     ended: bool,
 }
 
@@ -37,7 +34,6 @@ impl Following {
             stop_on_terminal: request.stop_on_terminal,
             lines: request.follow_logs || request.follow_events,
             sent: None,
-            warned: false,
             ended: false,
         }
     }
@@ -59,19 +55,8 @@ impl Following {
             self.ended = stops || !(self.status || self.stop_on_terminal || self.lines);
             return Step::Send(event.clone());
         }
-        if self.lines && !self.warned {
-            self.warned = true;
-            return Step::Send(warning());
-        }
         Step::Wait
     }
-}
-
-/// Tells a client that asked for lines why none come.
-fn warning() -> Bytes {
-    let message = "logs and platform events are not served yet; this stream shows the sandbox's status only".to_owned();
-    let payload = Some(Payload::Warning(SandboxStreamWarning { message }));
-    SandboxStreamEvent { payload, cursor: String::new() }.encode_to_vec().into()
 }
 
 #[cfg(test)]
@@ -148,10 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_for_lines_is_warned_once_after_the_snapshot() {
+    fn whoever_follows_lines_alone_sees_one_state_and_the_end() {
         let mut lines = follow(false, false, true);
         assert!(sends(lines.next(&at(1, SandboxPhase::Ready))));
-        assert_eq!(lines.next(&at(1, SandboxPhase::Ready)), Step::Send(warning()));
         assert_eq!(lines.next(&at(2, SandboxPhase::Error)), Step::Wait, "its status is not followed");
         assert_eq!(lines.next(&gone()), Step::End);
     }

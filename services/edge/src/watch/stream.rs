@@ -10,9 +10,8 @@ use roadstead_bus::Bus;
 use roadstead_door::Call;
 use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
-use roadstead_proto::api::v1::{GetSandboxRequest, SandboxResponse, WatchSandboxRequest};
-use roadstead_proto::method::Method;
-use roadstead_proto::subject;
+use roadstead_proto::api::datamodel::WorkspaceSelector;
+use roadstead_proto::api::v1::WatchSandboxRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -23,6 +22,7 @@ use super::hub::{Hub, Watcher};
 use super::metrics::{Counted, Metrics};
 use super::rights::{Rights, RightsWatcher};
 use super::shown::State;
+use crate::activity::{Activity, Follower};
 use crate::read;
 
 /// How long a stream waits for its first state.
@@ -40,6 +40,7 @@ pub(crate) struct Watches {
     pub(crate) hub: Hub,
     pub(crate) entries: Entries,
     pub(crate) rights: Rights,
+    pub(crate) activity: Activity,
     pub(crate) metrics: Metrics,
     places: Arc<Semaphore>,
     authorizing: Arc<Semaphore>,
@@ -47,16 +48,33 @@ pub(crate) struct Watches {
 
 impl Watches {
     /// Opens at most `streams` at a time.
-    pub(crate) fn new(bus: Bus, hub: Hub, entries: Entries, rights: Rights, metrics: Metrics, streams: usize) -> Self {
+    pub(crate) fn new(
+        bus: Bus,
+        hub: Hub,
+        entries: Entries,
+        rights: Rights,
+        activity: Activity,
+        metrics: Metrics,
+        streams: usize,
+    ) -> Self {
         let places = Arc::new(Semaphore::new(streams.min(Semaphore::MAX_PERMITS)));
-        Self { bus, hub, entries, rights, metrics, places, authorizing: Arc::new(Semaphore::new(AUTHORIZING)) }
+        Self {
+            bus,
+            hub,
+            entries,
+            rights,
+            activity,
+            metrics,
+            places,
+            authorizing: Arc::new(Semaphore::new(AUTHORIZING)),
+        }
     }
 
     /// Opens a stream.
     ///
     /// # Errors
     ///
-    /// As `GetSandbox`; `RESOURCE_EXHAUSTED` if too many are open; `UNIMPLEMENTED` for a cursor.
+    /// As `GetSandbox`; `RESOURCE_EXHAUSTED` if too many are open; for a filter or cursor as [`Activity::follow`].
     pub(crate) async fn open(
         &self,
         call: &Call,
@@ -64,13 +82,10 @@ impl Watches {
     ) -> Result<impl Stream<Item = Result<Bytes, Status>> + Send + use<>, Status> {
         let request = WatchSandboxRequest::decode(request)
             .map_err(|_| Status::invalid_argument("the request is not a message of its type"))?;
-        if !request.resume_after_cursor.is_empty() {
-            return Err(Status::unimplemented("resume_after_cursor is not served yet: there are no cursors yet"));
-        }
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy("too many watches are open here"))?;
         let following = Following::new(&request);
-        let get = GetSandboxRequest { name: request.sandbox, workspace_scope: request.workspace_scope };
-        let caller = Caller { watches: self.clone(), call: call.clone(), get: get.encode_to_vec().into() };
+        let (scope, sandbox) = (request.workspace_scope.clone(), request.sandbox.clone());
+        let caller = Caller { watches: self.clone(), call: call.clone(), scope, sandbox };
 
         let before = self.rights.now();
         let id = caller.resolve().await?;
@@ -89,8 +104,9 @@ impl Watches {
             Ok(workspace_id) => Some(self.rights.enter(workspace_id, &user.subject, before)),
             Err(_) => return Err(Status::internal("an answer could not be read")),
         };
+        let lines = self.activity.follow(id, &request).await?;
         let counted = self.metrics.opened();
-        let open = Open { caller, watcher, rights, following, ended: false, _place: place, _counted: counted };
+        let open = Open { caller, watcher, rights, following, lines, ended: false, _place: place, _counted: counted };
         Ok(stream::unfold(open, |mut open| async move { Some((open.next().await?, open)) }))
     }
 }
@@ -99,18 +115,14 @@ impl Watches {
 struct Caller {
     watches: Watches,
     call: Call,
-    get: Bytes,
+    scope: Option<WorkspaceSelector>,
+    sandbox: String,
 }
 
 impl Caller {
     /// The id behind the name, if the caller may see it.
     async fn resolve(&self) -> Result<Uuid, Status> {
-        let subject = subject::read(Method::GetSandbox);
-        let reply = read::ask(&self.watches.bus, &subject, &self.call, self.get.clone()).await?;
-        let metadata = SandboxResponse::decode(reply.message).ok().and_then(|response| response.sandbox?.metadata);
-        metadata
-            .and_then(|metadata| Uuid::try_parse(&metadata.id).ok())
-            .ok_or_else(|| Status::internal("an answer could not be read"))
+        read::sandbox_id(&self.watches.bus, &self.call, self.scope.clone(), self.sandbox.clone()).await
     }
 
     /// Whether the caller may watch on. Whether the name still denotes the same sandbox does not matter here.
@@ -136,6 +148,7 @@ struct Open {
     watcher: Watcher,
     rights: Option<RightsWatcher>,
     following: Following,
+    lines: Option<Follower>,
     ended: bool,
     _place: OwnedSemaphorePermit,
     _counted: Counted,
@@ -164,6 +177,12 @@ impl Open {
                     }
                 }
             };
+            let line = async {
+                match &mut self.lines {
+                    Some(lines) => lines.next().await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 // First: nothing is sent to somebody who may not see it.
                 biased;
@@ -177,6 +196,8 @@ impl Open {
                     Step::Send(event) => return Some(Ok(event)),
                     Step::End | Step::Wait => return None,
                 },
+                // Last: no number of lines holds back a state.
+                line = line => return Some(Ok(line)),
             }
         }
     }

@@ -181,20 +181,6 @@ async fn a_removal_that_no_feed_message_told_is_found_after_a_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_served_yet_is_said() {
-    let world = World::new().await;
-    world.watch.put(ID, NAME, 1, SandboxPhase::Ready).await;
-    let client = world.client(ROOT).await;
-    let resumes = WatchSandboxRequest { resume_after_cursor: "c".to_owned(), ..request() };
-    assert_eq!(open(&client, resumes).await.unwrap_err().code(), Code::Unimplemented);
-
-    let mut stream = open(&client, WatchSandboxRequest { follow_logs: true, ..request() }).await.unwrap();
-    assert_eq!(next(&mut stream).await.0, 1);
-    let event = timeout(LONG, stream.message()).await.unwrap().unwrap().unwrap();
-    assert!(matches!(event.payload, Some(Payload::Warning(_))), "{event:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_the_edge_ends_streams_with_a_hint_to_come_back() {
     let world = World::new().await;
     world.watch.put(ID, NAME, 1, SandboxPhase::Ready).await;

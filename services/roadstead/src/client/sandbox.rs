@@ -7,7 +7,7 @@ use roadstead_proto::api::v1;
 
 use super::connect::Connection;
 use super::output::{Output, line, short, table};
-use super::{request_id, scope, watch};
+use super::{logs, request_id, scope, watch};
 use crate::operate::keys::write_private;
 use crate::operate::operator::Operator;
 
@@ -60,6 +60,11 @@ enum Action {
         /// End at READY, ERROR, COMPLETED or STOPPED
         #[arg(long)]
         until_terminal: bool,
+    },
+    /// Show a sandbox's log
+    Logs {
+        #[command(flatten)]
+        wanted: logs::Wanted,
     },
     /// Mint the token with which the sandbox's supervisor connects. Asks admission over the broker, as operator
     Token {
@@ -140,6 +145,7 @@ impl Command {
             Action::Watch { name, until_terminal } => {
                 watch::run(connection.open_stream().await?, output, &workspace, name, until_terminal).await
             }
+            Action::Logs { wanted } => logs::run(&connection, output, &workspace, wanted).await,
             Action::Token { name, to, operator } => {
                 let minted = operator.mint(&workspace, &name).await?;
                 match to {

@@ -5,7 +5,7 @@ use roadstead_proto::api::v1;
 use super::connect::Client;
 use super::output::{Format, Output, json, line};
 use super::sandbox::phase_of;
-use super::scope;
+use super::{logs, scope};
 
 /// Shows a sandbox's changes as they happen, until it is deleted or, with `until_terminal`, has come to rest.
 pub(crate) async fn run(
@@ -42,8 +42,8 @@ fn text(event: &v1::SandboxStreamEvent) -> String {
             format!("{version:>6}  {:14}  {reason}", phase_of(sandbox))
         }
         Some(Payload::Warning(warning)) => format!("warning: {}", warning.message),
-        Some(Payload::Log(log)) => format!("log: {}", log.message),
-        Some(Payload::Event(event)) => format!("event: {} {}", event.reason, event.message),
+        Some(Payload::Log(log)) => logs::text(log),
+        Some(Payload::Event(event)) => logs::of_event(event),
         Some(Payload::DraftPolicyUpdate(draft)) => format!("draft: {}", draft.summary),
         None => String::new(),
     }

@@ -1,10 +1,11 @@
 //! `roadstead supervisor`: a small supervisor of one sandbox.
 
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use clap::Args;
 use roadstead_service_kit::shutdown::Shutdown;
-use roadstead_supervisor::{Settings, Supervisor, TokenSource};
+use roadstead_supervisor::{Log, Observation, Observer, Settings, Supervisor, TokenSource};
 
 /// Stand in for a sandbox's supervisor: connect, apply what is pushed to a folder, answer, stay connected
 #[derive(Args, Debug)]
@@ -32,15 +33,49 @@ pub(crate) struct Command {
 impl Command {
     pub(crate) async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
         let Self { sandbox, workspace, bridges, token_file, dir, ca } = self;
+        // The log comes with the supervisor, which does not observe anything before it has connected.
+        let log = Arc::new(OnceLock::<Log>::new());
+        let logged = Arc::clone(&log);
+        let observer = Observer::new(move |observation| {
+            if let (Some(log), Some((level, line))) = (logged.get(), notable(&observation))
+                && !log.say(level, "roadstead.supervisor", line)
+            {
+                tracing::debug!("a line has no room in the log");
+            }
+        });
         let settings = Settings {
             bridges,
             ca,
             folder: Some(dir),
+            observer: Some(observer),
             ..Settings::new("", workspace, sandbox, TokenSource::File(token_file))
         };
         let supervisor = Supervisor::start(settings)?;
+        log.get_or_init(|| supervisor.log().clone());
         shutdown.requested().await;
         supervisor.stop().await;
         Ok(())
+    }
+}
+
+/// What of a supervisor's doings its sandbox's log shows.
+fn notable(observation: &Observation) -> Option<(&'static str, String)> {
+    use roadstead_proto::api::v1::ConfigApplyOutcome as Outcome;
+    match observation {
+        Observation::Accepted { session_id, .. } => Some(("INFO", format!("connected, session {session_id}"))),
+        Observation::Answered { update_id, outcome, .. } => {
+            let level = if matches!(outcome, Outcome::Applied | Outcome::IgnoredDuplicate | Outcome::IgnoredStale) {
+                "INFO"
+            } else {
+                "WARN"
+            };
+            Some((level, format!("update {update_id}: {}", outcome.as_str_name())))
+        }
+        Observation::PolicySynced { version, .. } => {
+            Some(("INFO", format!("default policy accepted as version {version}")))
+        }
+        Observation::TokenRefreshed { .. } => Some(("DEBUG", "token refreshed".to_owned())),
+        Observation::Ended { reason, .. } => Some(("WARN", format!("not connected: {reason}"))),
+        Observation::Received(_) => None,
     }
 }

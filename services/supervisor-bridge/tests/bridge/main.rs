@@ -5,6 +5,7 @@
 mod calls;
 mod closing;
 mod desk;
+mod logs;
 mod outage;
 mod push;
 mod reports;

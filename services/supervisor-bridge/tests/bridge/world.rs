@@ -41,6 +41,8 @@ pub(crate) struct World {
     pub(crate) desk: Desk,
     pub(crate) shelf: Shelf,
     pub(crate) config_snapshot: Bus,
+    /// An edge's connection.
+    pub(crate) edge: Bus,
     signer: TokenSigner,
     keys: TempDir,
     pub(crate) stop: CancellationToken,
@@ -83,11 +85,12 @@ impl World {
         let bus = connect(&broker, Role::Admission, &admission).await;
         let desk = Desk::open(&bus, admission.admission_seal().unwrap(), stop.clone()).await;
         let config_snapshot = connect(&broker, Role::ConfigSnapshot, &keyring.export(Role::ConfigSnapshot)).await;
+        let edge = connect(&broker, Role::Edge, &keyring.export(Role::Edge)).await;
         let watch = connect(&broker, Role::Watch, &keyring.export(Role::Watch)).await;
         let shelf = Shelf::new(&config_snapshot, &watch, keyring.export(Role::ConfigSnapshot).snapshots().unwrap());
         let signer = admission.token_signer().unwrap();
         let _stop = stop.clone().drop_guard();
-        Self { broker, desk, shelf, config_snapshot, signer, keys, stop, _stop }
+        Self { broker, desk, shelf, config_snapshot, edge, signer, keys, stop, _stop }
     }
 
     /// Starts a bridge and waits until it is ready.

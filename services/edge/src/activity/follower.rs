@@ -1,0 +1,125 @@
+//! The lines and events of one `WatchSandbox` stream.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use roadstead_bus::activity::ReadError;
+use roadstead_proto::activity::LINES;
+use roadstead_proto::api::v1::WatchSandboxRequest;
+use tonic::Status;
+use uuid::Uuid;
+
+use super::filter::Filter;
+use super::hub::{Receiver, Told};
+use super::lines::{Lines, Next, Wanted};
+use super::reader::refused;
+use super::tail::Tail;
+use super::{Activity, Metrics, Reader};
+
+/// Lines that one stream holds at most.
+const PAGE: usize = 100;
+/// Lines of a page when all are gone through for the tail.
+const SCAN: usize = 500;
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Follows a sandbox's lines. Its place in the hub is left when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    sandbox_id: Uuid,
+    reader: Reader,
+    metrics: Metrics,
+    news: Receiver,
+    lines: Lines,
+    pause: Duration,
+}
+
+impl Activity {
+    /// What of a sandbox's lines and events a request wants to see; none if it wants none.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT` for a filter or cursor that cannot be read; `OUT_OF_RANGE` for a cursor from which nobody can
+    /// resume any more; `UNAVAILABLE`.
+    pub(crate) async fn follow(
+        &self,
+        sandbox_id: Uuid,
+        request: &WatchSandboxRequest,
+    ) -> Result<Option<Follower>, Status> {
+        let filter = Filter::new(
+            ("log_sources", request.log_sources.clone()),
+            ("log_min_level", &request.log_min_level),
+            request.since_time,
+        )?;
+        let wanted = Wanted { logs: request.follow_logs, events: request.follow_events, filter };
+        // Before anything is read: what is stored from here on is told.
+        let news = self.hub.enter(sandbox_id);
+        let resumed = match request.resume_after_cursor.as_str() {
+            "" => None,
+            text => Some(self.reader.resume(sandbox_id, text).await?),
+        };
+        if !(wanted.logs || wanted.events) {
+            return Ok(None);
+        }
+        let past = self.reader.look().await.map_err(refused)?.last;
+        let lines = match resumed {
+            Some((sequence, stored)) => Lines::resume(wanted, sequence, stored, past),
+            None => {
+                let mut tail = Tail::new(&wanted.filter, request);
+                self.scan(sandbox_id, &mut tail).await.map_err(refused)?;
+                let begin = tail.begin(past + 1);
+                Lines::tail(wanted, begin, past)
+            }
+        };
+        let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
+        Ok(Some(Follower { sandbox_id, reader, metrics, news, lines, pause: FIRST_PAUSE }))
+    }
+
+    /// Shows the tail everything that there is.
+    async fn scan(&self, sandbox_id: Uuid, tail: &mut Tail<'_>) -> Result<(), ReadError> {
+        if tail.is_empty() {
+            return Ok(());
+        }
+        let (mut from, mut seen) = (1, 0);
+        // A sandbox that writes faster than this reads would never end it; twice of what it can have is enough.
+        while seen < 4 * LINES as usize {
+            let page = self.reader.page(sandbox_id, from, SCAN).await?;
+            page.lines.iter().for_each(|line| tail.see(line));
+            (from, seen) = (page.through + 1, seen + page.lines.len());
+            if page.end {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Follower {
+    /// The next event. Never ends; may be cancelled without losing any.
+    pub(crate) async fn next(&mut self) -> Bytes {
+        loop {
+            match self.lines.next() {
+                Next::Send(event) => return event,
+                Next::Wait => match self.news.next().await {
+                    Told::News(news) => self.lines.hear(&news),
+                    Told::Lagged => {
+                        self.metrics.lags.inc();
+                        self.lines.lag();
+                    }
+                },
+                Next::Read(from) => match self.reader.page(self.sandbox_id, from, PAGE).await {
+                    Ok(page) => {
+                        self.metrics.pages.inc();
+                        self.pause = FIRST_PAUSE;
+                        self.lines.read(page);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "lines cannot be read; trying on");
+                        tokio::time::sleep(self.pause).await;
+                        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `GetSandboxLogs`: the newest wanted lines of a sandbox.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use prost::Message as _;
+use roadstead_bus::activity::ReadError;
+use roadstead_door::{Call, Reply};
+use roadstead_proto::activity::{Kind, LINES};
+use roadstead_proto::api::v1::{GetSandboxLogsRequest, GetSandboxLogsResponse, SandboxLogLine};
+use roadstead_proto::internal::activity_line::Content;
+use tokio::time::timeout_at;
+use tonic::Status;
+use uuid::Uuid;
+
+use super::Activity;
+use super::filter::Filter;
+use super::reader::refused;
+use crate::read;
+
+const PAGE: usize = 500;
+/// Bytes of an answer: below what clients accept.
+const ANSWER_BYTES: usize = 3 * 1024 * 1024;
+
+impl Activity {
+    /// Answers the call.
+    ///
+    /// # Errors
+    ///
+    /// As `GetSandbox`; `INVALID_ARGUMENT` for a filter that cannot be read; `UNAVAILABLE`.
+    pub(crate) async fn get_logs(&self, call: &Call, request: Bytes) -> Result<Reply, Status> {
+        let request = GetSandboxLogsRequest::decode(request)
+            .map_err(|_| Status::invalid_argument("the request is not a message of its type"))?;
+        let GetSandboxLogsRequest { workspace_scope, sandbox, lines, since_time, sources, min_level } = request;
+        let sandbox_id = read::sandbox_id(&self.bus, call, workspace_scope, sandbox).await?;
+        let filter = Filter::new(("sources", sources), ("min_level", &min_level), since_time)?;
+        let most = if lines == 0 { LINES } else { lines.min(LINES) };
+        let mut newest = NewestLines::new(filter, most as usize);
+        let reading = self.read_logs(sandbox_id, &mut newest);
+        timeout_at(call.deadline.instant, reading)
+            .await
+            .map_err(|_| Status::deadline_exceeded("the lines could not be read in time"))?
+            .map_err(refused)?;
+        Ok(Reply::new(newest.response().encode_to_vec()))
+    }
+
+    async fn read_logs(&self, sandbox_id: Uuid, newest: &mut NewestLines) -> Result<(), ReadError> {
+        let mut from = 1;
+        // Not more than twice what a sandbox can have, however fast it writes.
+        while newest.seen < 4 * LINES as usize {
+            let page = self.reader.page(sandbox_id, from, PAGE).await?;
+            from = page.through + 1;
+            for line in page.lines {
+                newest.see(line.sequence, line.content);
+            }
+            if page.end {
+                break;
+            }
+        }
+        // While a page was read, what lay between it and the next one may have been trimmed. From the oldest that is still
+        // there on, nothing was.
+        let oldest = self.reader.oldest(sandbox_id, Kind::Log).await?;
+        newest.trim(oldest.unwrap_or(u64::MAX));
+        Ok(())
+    }
+}
+
+/// The newest wanted lines of what it is shown. Pure.
+struct NewestLines {
+    filter: Filter,
+    most: usize,
+    kept: VecDeque<(u64, SandboxLogLine)>,
+    /// Sequences of all lines, wanted or not.
+    all: VecDeque<u64>,
+    seen: usize,
+}
+
+impl NewestLines {
+    fn new(filter: Filter, most: usize) -> Self {
+        Self { filter, most, kept: VecDeque::new(), all: VecDeque::new(), seen: 0 }
+    }
+
+    fn see(&mut self, sequence: u64, content: Content) {
+        self.seen += 1;
+        let Content::Log(log) = content else { return };
+        self.all.push_back(sequence);
+        if self.filter.wants(&log) && self.filter.is_recent(log.event_time.as_ref()) {
+            self.kept.push_back((sequence, log));
+        }
+        if self.kept.len() > self.most {
+            self.kept.pop_front();
+        }
+    }
+
+    /// Forgets what is older.
+    fn trim(&mut self, oldest: u64) {
+        self.all.retain(|sequence| *sequence >= oldest);
+        self.kept.retain(|(sequence, _)| *sequence >= oldest);
+    }
+
+    /// The answer, without the oldest lines that would make it too large.
+    fn response(self) -> GetSandboxLogsResponse {
+        let mut room = ANSWER_BYTES;
+        let fits = |(_, log): &(u64, SandboxLogLine)| {
+            let left = room.checked_sub(log.encoded_len() + 8);
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let mut logs = self.kept.into_iter().rev().take_while(fits).map(|(_, log)| log).collect::<Vec<_>>();
+        logs.reverse();
+        GetSandboxLogsResponse { logs, buffer_total: u32::try_from(self.all.len()).unwrap_or(u32::MAX) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::lines::tests::{event, filter, log};
+
+    fn messages(response: &GetSandboxLogsResponse) -> Vec<&str> {
+        response.logs.iter().map(|log| log.message.as_str()).collect()
+    }
+
+    fn newest(most: usize, least: &str, levels: &[&str]) -> NewestLines {
+        let mut newest = NewestLines::new(filter(least), most);
+        for (at, level) in levels.iter().enumerate() {
+            let sequence = at as u64 + 1;
+            newest.see(sequence, if *level == "event" { event(sequence) } else { log(sequence, level) }.content);
+        }
+        newest
+    }
+
+    #[test]
+    fn the_newest_wanted_lines_are_shown_oldest_first_and_all_are_counted() {
+        let levels = ["INFO", "ERROR", "event", "ERROR", "INFO", "ERROR"];
+        let response = newest(2, "ERROR", &levels).response();
+        assert_eq!((messages(&response), response.buffer_total), (vec!["4", "6"], 5));
+        let mut trimmed = newest(9, "", &levels);
+        trimmed.trim(4);
+        let response = trimmed.response();
+        assert_eq!((messages(&response), response.buffer_total), (vec!["4", "5", "6"], 3));
+    }
+
+    #[test]
+    fn an_answer_stays_below_what_clients_accept() {
+        let mut large = NewestLines::new(filter(""), 2000);
+        for sequence in 1..=2000 {
+            let Content::Log(line) = log(sequence, "INFO").content else { panic!("a log") };
+            large.see(sequence, Content::Log(SandboxLogLine { message: "x".repeat(4000), ..line }));
+        }
+        let response = large.response();
+        assert!(response.encoded_len() <= ANSWER_BYTES && response.logs.len() > 700, "{}", response.logs.len());
+        assert_eq!(response.buffer_total, 2000);
+    }
+}

@@ -1,0 +1,201 @@
+//! What is new of the sandboxes whose lines are followed here. A follower that is too slow drops news, never the feed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use uuid::Uuid;
+
+use super::lines::News;
+
+/// News that are kept for a follower that is slower than the others.
+const KEPT: usize = 256;
+
+/// The sandboxes that are followed. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hub(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    followed: HashMap<Uuid, Place>,
+    /// How often the broker's stream began anew.
+    restarts: u64,
+}
+
+/// One sandbox with at least one follower.
+#[derive(Debug)]
+struct Place {
+    followers: usize,
+    news: broadcast::Sender<News>,
+}
+
+/// One stream's place in the hub.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    id: Uuid,
+    hub: Hub,
+    news: broadcast::Receiver<News>,
+    /// Restarts this one was told of.
+    restarts: u64,
+}
+
+/// What a follower is told.
+#[derive(Debug)]
+pub(crate) enum Told {
+    News(News),
+    /// News were dropped.
+    Lagged,
+}
+
+impl Hub {
+    /// Follows a sandbox from now on, until the receiver is dropped.
+    pub(crate) fn enter(&self, id: Uuid) -> Receiver {
+        let mut state = self.lock();
+        let restarts = state.restarts;
+        let place =
+            state.followed.entry(id).or_insert_with(|| Place { followers: 0, news: broadcast::Sender::new(KEPT) });
+        place.followers += 1;
+        Receiver { id, hub: self.clone(), news: place.news.subscribe(), restarts }
+    }
+
+    /// Whether anybody follows this sandbox.
+    pub(crate) fn is_followed(&self, id: Uuid) -> bool {
+        self.lock().followed.contains_key(&id)
+    }
+
+    /// Tells those who follow this sandbox.
+    pub(crate) fn tell(&self, id: Uuid, news: News) {
+        if let Some(place) = self.lock().followed.get(&id) {
+            place.tell(news);
+        }
+    }
+
+    /// Tells everybody that something may have been missed after this sequence.
+    pub(crate) fn gap(&self, after: u64) {
+        for place in self.lock().followed.values() {
+            place.tell(News::Gap { after });
+        }
+    }
+
+    /// Tells everybody that the broker's stream begins anew.
+    pub(crate) fn restarted(&self) {
+        let mut state = self.lock();
+        state.restarts += 1;
+        for place in state.followed.values() {
+            place.tell(News::Restarted);
+        }
+    }
+
+    fn leave(&self, id: Uuid) {
+        let mut state = self.lock();
+        if let Some(place) = state.followed.get_mut(&id) {
+            place.followers -= 1;
+            if place.followers == 0 {
+                state.followed.remove(&id);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    fn tell(&self, news: News) {
+        // A follower that is just leaving needs no news.
+        let _nobody = self.news.send(news);
+    }
+}
+
+impl Receiver {
+    /// Waits for news. It may be cancelled without losing any.
+    pub(crate) async fn next(&mut self) -> Told {
+        loop {
+            match self.news.recv().await {
+                // Told already, in the place of what was dropped.
+                Ok(News::Restarted) if !self.has_restarted() => {}
+                Ok(news) => return Told::News(news),
+                // Among what was dropped there may have been word of a restart.
+                Err(RecvError::Lagged(_)) if self.has_restarted() => return Told::News(News::Restarted),
+                Err(RecvError::Lagged(_)) => return Told::Lagged,
+                // Fails only if the sender is gone, and the hub keeps it as long as this receiver is there.
+                Err(RecvError::Closed) => return std::future::pending().await,
+            }
+        }
+    }
+
+    /// Whether there was a restart that this one was not told of; it is taken for told then.
+    fn has_restarted(&mut self) -> bool {
+        let restarts = self.hub.lock().restarts;
+        std::mem::replace(&mut self.restarts, restarts) != restarts
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.hub.leave(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const MINE: Uuid = Uuid::from_u128(1);
+    const OTHER: Uuid = Uuid::from_u128(2);
+
+    fn told(receiver: &mut Receiver) -> String {
+        match receiver.next().now_or_never() {
+            None => "nothing".to_owned(),
+            Some(Told::Lagged) => "lagged".to_owned(),
+            Some(Told::News(News::Gap { after })) => format!("gap {after}"),
+            Some(Told::News(News::Restarted)) => "restarted".to_owned(),
+            Some(Told::News(News::Stored { before, .. })) => format!("stored after {before}"),
+        }
+    }
+
+    #[test]
+    fn a_follower_hears_of_its_own_sandbox_and_of_what_concerns_all() {
+        let hub = Hub::default();
+        let (mut mine, mut other) = (hub.enter(MINE), hub.enter(OTHER));
+        hub.tell(MINE, News::Gap { after: 1 });
+        hub.gap(2);
+        hub.restarted();
+        assert_eq!([(); 4].map(|()| told(&mut mine)), ["gap 1", "gap 2", "restarted", "nothing"]);
+        assert_eq!([(); 3].map(|()| told(&mut other)), ["gap 2", "restarted", "nothing"]);
+        drop(mine);
+        assert!(!hub.is_followed(MINE) && hub.is_followed(OTHER));
+    }
+
+    #[test]
+    fn a_restart_is_told_once_even_if_its_word_was_dropped() {
+        let hub = Hub::default();
+        for restarts_first in [true, false] {
+            let mut slow = hub.enter(MINE);
+            if restarts_first {
+                hub.restarted();
+            }
+            (0..=KEPT as u64).for_each(|after| hub.gap(after));
+            if !restarts_first {
+                hub.restarted();
+            }
+            assert_eq!(told(&mut slow), "restarted");
+            while told(&mut slow) != "nothing" {
+                assert_ne!(told(&mut slow), "restarted");
+            }
+        }
+    }
+
+    #[test]
+    fn a_follower_that_comes_later_hears_nothing_of_before() {
+        let hub = Hub::default();
+        let _first = hub.enter(MINE);
+        hub.restarted();
+        hub.gap(1);
+        assert_eq!(told(&mut hub.enter(MINE)), "nothing");
+    }
+}

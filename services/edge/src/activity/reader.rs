@@ -1,0 +1,136 @@
+//! Reads of the broker's stream of activity.
+
+use std::sync::Arc;
+
+use prost_types::Timestamp;
+use roadstead_bus::Bus;
+use roadstead_bus::activity::{self, ReadError, State};
+use roadstead_door::status::unavailable;
+use roadstead_proto::activity::{Kind, LINES};
+use roadstead_proto::cursor::{Cursor, Incarnation};
+use roadstead_service_kit::status::Status;
+use tokio::sync::{Semaphore, watch};
+use tonic::Code;
+use uuid::Uuid;
+
+use super::line::{Line, nanos};
+use super::lines::Page;
+
+/// Reads of all streams at a time.
+const READS: usize = 16;
+
+/// Reads lines. Clones share the connection and what is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    stream: activity::Reader,
+    /// How the stream stood when it was looked at last.
+    state: watch::Sender<Option<State>>,
+    reads: Arc<Semaphore>,
+}
+
+impl Reader {
+    pub(crate) fn new(bus: &Bus) -> Self {
+        Self {
+            stream: activity::Reader::new(bus),
+            state: watch::Sender::new(None),
+            reads: Arc::new(Semaphore::new(READS)),
+        }
+    }
+
+    /// How the stream stands now.
+    pub(crate) async fn look(&self) -> Result<State, ReadError> {
+        let state = self.stream.state().await?;
+        self.state.send_replace(Some(state));
+        Ok(state)
+    }
+
+    /// The stream's present life, as far as known.
+    pub(crate) async fn incarnation(&self) -> Result<Incarnation, ReadError> {
+        let known = *self.state.borrow();
+        match known {
+            Some(state) => Ok(state.incarnation),
+            None => self.look().await.map(|state| state.incarnation),
+        }
+    }
+
+    /// What a sandbox has from `from` on, at most so many.
+    pub(crate) async fn page(&self, sandbox_id: Uuid, from: u64, most: usize) -> Result<Page, ReadError> {
+        let _turn = self.reads.acquire().await.map_err(|_| ReadError::Unavailable)?;
+        let incarnation = self.incarnation().await?;
+        let activity::Page { lines: mut stored, remaining } = self.stream.page(sandbox_id, from, most).await?;
+        let mut through = stored.last().map_or(from.saturating_sub(1), |line| line.sequence);
+        let mut end = false;
+        if remaining <= stored.len() as u64 {
+            // A replica may lag behind. The leader does not.
+            match self.stream.first(sandbox_id, through + 1).await? {
+                Some(more) => {
+                    through = more.sequence;
+                    stored.push(more);
+                }
+                None => end = true,
+            }
+        }
+        let lost = self.has_lost(sandbox_id, from, remaining).await?;
+        let lines = stored.into_iter().filter_map(|line| Line::of(line, incarnation)).collect();
+        Ok(Page { lines, through, lost, end })
+    }
+
+    /// Whether something at `from` or later, of which so many messages remain, may be gone.
+    async fn has_lost(&self, sandbox_id: Uuid, from: u64, remaining: u64) -> Result<bool, ReadError> {
+        // With age, or because of all sandboxes together: then the stream's oldest messages went.
+        let went = self.state.borrow().is_some_and(|state| state.first > from);
+        Ok(went || (remaining >= LINES.into() && self.is_trimmed(sandbox_id, from).await?))
+    }
+
+    /// Whether newer lines may have pushed out some at `from` or later: then their subject is full.
+    async fn is_trimmed(&self, sandbox_id: Uuid, from: u64) -> Result<bool, ReadError> {
+        for (kind, count) in self.stream.counts(sandbox_id).await? {
+            if count >= LINES.into() && self.oldest(sandbox_id, kind).await?.is_none_or(|oldest| oldest > from) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sequence of the oldest message of a kind.
+    pub(crate) async fn oldest(&self, sandbox_id: Uuid, kind: Kind) -> Result<Option<u64>, ReadError> {
+        Ok(self.stream.oldest(sandbox_id, kind).await?.map(|line| line.sequence))
+    }
+
+    /// The place a cursor names, if everything after it is still there: its sequence and when it was stored.
+    ///
+    /// # Errors
+    ///
+    /// `INVALID_ARGUMENT` if the text is no cursor of that sandbox; `OUT_OF_RANGE` if it is of another life of the
+    /// stream, was trimmed, or is ahead; `UNAVAILABLE`.
+    pub(crate) async fn resume(&self, sandbox_id: Uuid, text: &str) -> Result<(u64, Timestamp), tonic::Status> {
+        let cursor = Cursor::decode(sandbox_id, text)
+            .map_err(|_| Status::invalid("resume_after_cursor", "must be a cursor that was given for this sandbox"))?;
+        let state = self.look().await.map_err(refused)?;
+        if cursor.incarnation != state.incarnation {
+            return Err(out_of_range("the stored lines were lost since"));
+        }
+        if cursor.sequence > state.last {
+            return Err(out_of_range("it is ahead of what is stored"));
+        }
+        let found = self.stream.at(cursor.sequence).await.map_err(refused)?;
+        let found = found.ok_or_else(|| out_of_range("what it names was trimmed"))?;
+        if found.of.sandbox_id != sandbox_id || nanos(&found.stored) != cursor.stored_nanos {
+            return Err(out_of_range("the stored lines were rolled back since"));
+        }
+        if self.is_trimmed(sandbox_id, cursor.sequence + 1).await.map_err(refused)? {
+            return Err(out_of_range("lines after it were trimmed"));
+        }
+        Ok((cursor.sequence, found.stored))
+    }
+}
+
+fn out_of_range(why: &str) -> tonic::Status {
+    Status::new(Code::OutOfRange, format!("resume_after_cursor: {why}; watch again without it")).into()
+}
+
+/// How a read that failed is told.
+pub(crate) fn refused(error: ReadError) -> tonic::Status {
+    tracing::warn!(%error, "activity cannot be read");
+    unavailable("logs and events cannot be read now")
+}
