@@ -8,10 +8,11 @@ use roadstead_proto::internal::Command;
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use roadstead_testkit::eventually;
+use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::outside::{Fate, Outside};
-use crate::world::{LONG, Told, World, command, fresh_id, principal, reason, root, scope};
+use crate::world::{LONG, Told, World, command, create_sandbox, fresh_id, principal, reason, root, scope};
 
 const METHOD: Method = Method::RotateProviderCredential;
 const UNCERTAIN: Option<&str> = Some("REQUEST_OUTCOME_UNCERTAIN");
@@ -258,5 +259,55 @@ async fn effects_that_hang_leave_slots_for_all_else() {
         assert!(!call.await.unwrap().unwrap().1);
     }
     assert_eq!((outside.effects("git"), world.count("effect").await), (8, 0));
+    world.stop().await;
+}
+
+/// Asks for so many sandboxes at once, each under an id of its own: how many are made, the rest being over the quota.
+async fn made_at_once(world: &World, named: &str, count: u64) -> u64 {
+    let mut calls = JoinSet::new();
+    for at in 0..count {
+        let (edge, request) = (world.edge.clone(), create_sandbox("w", &format!("{named}-{at}"), &fresh_id()));
+        calls.spawn(async move { edge.user_call(&root(), Method::CreateSandbox, &request).await });
+    }
+    let mut made = 0;
+    for told in calls.join_all().await {
+        match told {
+            Ok(_) => made += 1,
+            Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}"),
+        }
+    }
+    made
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_cut_off_fills_a_quota_until_it_is_settled_and_successes_for_a_day() {
+    let (mut world, outside) = world(&["--request-id-quota=8"]).await;
+    let patience = Duration::from_secs(3);
+    let mut cut_off = JoinSet::new();
+    for at in 0..4 {
+        let name = format!("git-{at}");
+        world.provider("w", &name).await;
+        let (edge, sent) = (world.edge.clone(), within(&rotate(&name, Fate::Hangs, &fresh_id()), patience));
+        cut_off.spawn(async move { edge.call_within(&subject::command(METHOD), sent, patience).await });
+    }
+    eventually(LONG, "all are begun", async || (0..4).all(|at| outside.effects(&format!("git-{at}")) == 1)).await;
+    world.kill_all();
+    for _ in 0..2 {
+        world.start_replica().await;
+    }
+    for told in cut_off.join_all().await {
+        assert_eq!(told.unwrap_err().code(), Code::Unknown);
+    }
+    let first = create_sandbox("w", "first", &fresh_id());
+    world.edge.user_call(&root(), Method::CreateSandbox, &first).await.unwrap();
+    assert_eq!(made_at_once(&world, "early", 9).await, 3);
+    assert_eq!((world.count("sandbox").await, quota(&mut world).await), (4, 8));
+    // At the limit, what is known is still told, and calls without an id are taken.
+    assert!(world.edge.user_call(&root(), Method::CreateSandbox, &first).await.unwrap().1);
+    world.sandbox("w", "without-an-id").await;
+
+    a_day_later(&mut world).await;
+    assert_eq!(made_at_once(&world, "late", 9).await, 4);
+    assert_eq!((world.count("claim where completed_at is null").await, quota(&mut world).await), (4, 8));
     world.stop().await;
 }

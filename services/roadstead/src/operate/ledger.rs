@@ -22,8 +22,6 @@ use crate::client::output::{Output, line, short, table};
     whether it happened, then settle it.")]
 pub(crate) struct Command {
     #[command(flatten)]
-    operator: Operator,
-    #[command(flatten)]
     output: Output,
     #[command(subcommand)]
     action: Action,
@@ -36,9 +34,15 @@ enum Action {
         /// Most commands to show
         #[arg(long, default_value_t = 1000)]
         limit: u32,
+        #[command(flatten)]
+        operator: Operator,
     },
     /// Show one command, settled or not, and what operators did about it
-    Show { command_id: String },
+    Show {
+        command_id: String,
+        #[command(flatten)]
+        operator: Operator,
+    },
     /// Say what became of a command: it is told so from then on, and it is kept who said it and why
     Settle {
         command_id: String,
@@ -47,6 +51,8 @@ enum Action {
         found: Found,
         #[command(flatten)]
         act: Act,
+        #[command(flatten)]
+        operator: Operator,
     },
 }
 
@@ -58,15 +64,15 @@ enum Found {
 
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let Self { operator, output, action } = self;
+        let Self { output, action } = self;
         match action {
-            Action::List { limit } => output.show(&list(&operator, limit).await?, rows),
-            Action::Show { command_id } => {
+            Action::List { limit, operator } => output.show(&list(&operator, limit).await?, rows),
+            Action::Show { command_id, operator } => {
                 let request = GetCommandRequest { command_id };
                 let response: GetCommandResponse = operator.ask(AdminCall::GetCommand, &request).await?;
                 output.show(&response, shown)
             }
-            Action::Settle { command_id, found, act } => {
+            Action::Settle { command_id, found, act, operator } => {
                 let outcome = match found {
                     Found::Succeeded => Outcome::Succeeded,
                     Found::Failed => Outcome::Failed,

@@ -34,7 +34,7 @@ pub(crate) struct Act {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: String,
     /// Your name
-    #[arg(long = "operator", env = "USER", value_name = "NAME")]
+    #[arg(id = "operator", long, env = "USER", value_name = "NAME")]
     pub(crate) name: String,
 }
 
