@@ -130,17 +130,26 @@ async fn an_effect_whose_end_is_not_known_is_never_had_again() {
         }
     }
     let unresolved = calls.len() as u64;
+    // Neither a success nor a refusal is told, before the deadline or after.
+    let mut again = JoinSet::new();
     for (name, _, sent, told) in &mut calls {
-        // Neither a success nor a refusal is told, before the deadline or after.
         assert_eq!(told.await.unwrap().unwrap_err().code(), Code::Unknown, "{name}");
-        let again = send(&world, sent.clone(), Duration::from_secs(1)).await;
-        assert_eq!(again.unwrap_err().code(), Code::Unknown, "{name}");
+        let (edge, sent) = (world.edge.clone(), sent.clone());
+        again.spawn(async move { edge.call_within(&subject::command(METHOD), sent, Duration::from_secs(1)).await });
+    }
+    for told in again.join_all().await {
+        assert_eq!(told.unwrap_err().code(), Code::Unknown);
     }
     for round in 0..2 {
-        for (name, request, ..) in &calls {
-            if !request.request_id.is_empty() {
-                assert_eq!(reason(&call(&world, request).await.unwrap_err()), UNCERTAIN, "{name}");
-            }
+        let mut duplicates = JoinSet::new();
+        for (_, request, ..) in calls.iter().filter(|(_, request, ..)| !request.request_id.is_empty()) {
+            let (edge, request) = (world.edge.clone(), request.clone());
+            duplicates.spawn(async move { edge.user_call(&root(), METHOD, &request).await });
+        }
+        for told in duplicates.join_all().await {
+            assert_eq!(reason(&told.unwrap_err()), UNCERTAIN);
+        }
+        for (name, ..) in &calls {
             assert_eq!(outside.effects(name), 1, "{name} in round {round}");
         }
         assert_eq!(world.count("effect").await, unresolved);
