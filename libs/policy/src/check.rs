@@ -52,7 +52,7 @@ fn check_middlewares(policy: &SandboxPolicy, at: &Path<'_>) -> Result<(), Refusa
 
 fn check_rules(policy: &SandboxPolicy, scope: Scope<'_>, at: &Path<'_>) -> Result<(), Refusal> {
     let count = policy.network_policies.values().map(|rule| rule.endpoints.len()).sum();
-    at.at_most_entries(count, budget::ENDPOINTS)?;
+    at.at_most_of("endpoints", count, budget::ENDPOINTS)?;
     for (key, rule) in &policy.network_policies {
         check_rule(key, rule, scope, &at.key(key))?;
     }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn the_largest_policy_is_checked_in_bounded_time() {
         let endpoints = (0..=budget::ENDPOINTS).map(|at| endpoint(&format!("*-{at}.example.com"))).collect::<Vec<_>>();
-        assert_eq!(reason(&rules(endpoints.clone())), Reason::TooMany { limit: budget::ENDPOINTS });
+        assert_eq!(reason(&rules(endpoints.clone())), Reason::TooMany { what: "endpoints", limit: budget::ENDPOINTS });
         assert_eq!(verdict(&rules(endpoints[1..].to_vec())), Ok(()));
     }
 }

@@ -144,7 +144,7 @@ fn effective_policy(inputs: &Inputs) -> Effective<'_> {
 }
 
 fn check(effective: &Effective<'_>, providers: &[Provider]) -> Result<(), Refusal> {
-    Path::Root("providers").at_most_entries(providers.len(), budget::PROVIDERS)?;
+    Path::Root("providers").at_most_of("providers", providers.len(), budget::PROVIDERS)?;
     environment::check_unique(providers.iter().map(Provider::keys))?;
     let Some(policy) = effective.policy else { return Ok(()) };
     let attached = providers.iter().map(|provider| provider.name.clone()).collect::<BTreeSet<_>>();

@@ -35,7 +35,7 @@ pub(crate) fn check(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Ref
     }
     at.field("protocol").at_most(&endpoint.protocol, WORD_BYTES)?;
     let allowed_ips = at.field("allowed_ips");
-    allowed_ips.at_most_entries(endpoint.allowed_ips.len(), ADDRESSES)?;
+    allowed_ips.at_most_of("addresses", endpoint.allowed_ips.len(), ADDRESSES)?;
     for (index, address) in endpoint.allowed_ips.iter().enumerate() {
         allowed_ips.index(index).at_most(address, ADDRESS_BYTES)?;
     }
@@ -74,7 +74,7 @@ pub(crate) fn check_port(port: u32, at: &Path<'_>) -> Result<(), Refusal> {
 }
 
 pub(crate) fn check_port_list(ports: &[u32], at: &Path<'_>) -> Result<(), Refusal> {
-    at.at_most_entries(ports.len(), PORTS)?;
+    at.at_most_of("ports", ports.len(), PORTS)?;
     ports.iter().try_for_each(|port| check_port(*port, at))
 }
 

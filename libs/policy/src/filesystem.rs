@@ -8,7 +8,7 @@ const PATHS: usize = 256;
 const PATH_BYTES: usize = 4096;
 
 pub(crate) fn check(filesystem: &FilesystemPolicy, at: &Path<'_>) -> Result<(), Refusal> {
-    at.at_most_entries(filesystem.read_only.len() + filesystem.read_write.len(), PATHS)?;
+    at.at_most_of("paths", filesystem.read_only.len() + filesystem.read_write.len(), PATHS)?;
     check_paths(&filesystem.read_only, &at.field("read_only"))?;
     check_paths(&filesystem.read_write, &at.field("read_write"))?;
     match filesystem.read_write.iter().position(|path| path.chars().all(|letter| letter == '/')) {

@@ -44,12 +44,13 @@ trait Merge {
 /// The first rule that is broken, with its field, such as `merge_operations[2].add_rule.rule_name`.
 pub fn check(operations: &[PolicyMergeOperation]) -> Result<(), Refusal> {
     let root = Path::Root("merge_operations");
-    root.at_most_entries(operations.len(), OPERATIONS)?;
+    root.at_most_of("operations", operations.len(), OPERATIONS)?;
     if operations.iter().map(PolicyMergeOperation::encoded_len).sum::<usize>() > budget::POLICY_BYTES {
         return Err(root.refuse(Reason::TooLarge { limit: budget::POLICY_BYTES }));
     }
-    root.at_most_entries(operations.iter().map(|operation| endpoints(operation).len()).sum(), budget::ENDPOINTS)?;
-    root.at_most_entries(operations.iter().map(rules).sum(), RULES)?;
+    let count = operations.iter().map(|operation| endpoints(operation).len()).sum();
+    root.at_most_of("endpoints", count, budget::ENDPOINTS)?;
+    root.at_most_of("rules on requests", operations.iter().map(rules).sum(), RULES)?;
     each(operations, |operation, at| operation.check(at))
 }
 

@@ -29,8 +29,8 @@ pub struct Refusal {
 pub enum Reason {
     #[error("larger than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("more than {limit} entries")]
-    TooMany { limit: usize },
+    #[error("more than {limit} {what}")]
+    TooMany { what: &'static str, limit: usize },
     #[error("longer than {limit} bytes")]
     TooLong { limit: usize },
     #[error("required")]
@@ -177,9 +177,9 @@ impl<'a> Path<'a> {
         if text.len() > limit { Err(self.refuse(Reason::TooLong { limit })) } else { Ok(()) }
     }
 
-    /// Refuses a list of more than `limit` entries.
-    pub(crate) fn at_most_entries(&self, count: usize, limit: usize) -> Result<(), Refusal> {
-        if count > limit { Err(self.refuse(Reason::TooMany { limit })) } else { Ok(()) }
+    /// Refuses more than `limit` of `what`, counted in all that the field holds.
+    pub(crate) fn at_most_of(&self, what: &'static str, count: usize, limit: usize) -> Result<(), Refusal> {
+        if count > limit { Err(self.refuse(Reason::TooMany { what, limit })) } else { Ok(()) }
     }
 }
 

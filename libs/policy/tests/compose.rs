@@ -196,7 +196,7 @@ fn what_does_not_compose_says_so_and_hands_out_nothing() {
             bound_globally,
             "policy.network_policies[web].endpoints[0].credential_binding: a global policy may not bind credentials",
         ),
-        (too_many, "providers: more than 32 entries"),
+        (too_many, "providers: more than 32 providers"),
     ] {
         let composed = composed(&inputs);
         assert_eq!(composed.config.configuration_error, reason);

@@ -1,6 +1,8 @@
 //! What each merge operation makes of a policy, and what it refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that fails panics")]
 
+use std::time::{Duration, Instant};
+
 use prost::Message as _;
 use roadstead_policy::{Class, Reason, Refusal, canonical, merge};
 use roadstead_proto::api::sandbox::{
@@ -160,6 +162,24 @@ fn a_binary_is_added_to_a_rule_by_naming_its_endpoints() {
     let reads = NetworkEndpoint { rules: vec![allows("GET", "/**")], ..a };
     let before = policy(rule(vec![writes], &["/bin/x"]));
     refused(&before, add_rule(rule(vec![reads], &["/bin/y"])), field, Reason::WidensEndpoints);
+}
+
+#[test]
+fn a_binary_gets_each_of_several_endpoints_of_one_place_only_if_it_is_named() {
+    let writes = |host: &str| NetworkEndpoint { access: Preset::ReadWrite.into(), ..endpoint(host) };
+    let field = "merge_operations[0].add_rule.rule.endpoints";
+    // What is denied for the added one is not denied for the second one that stands.
+    let careful = NetworkEndpoint { deny_rules: vec![denies("POST", "**")], ..writes("a.example.com") };
+    let before = policy(rule(vec![careful.clone(), writes("A.Example.com")], &["/bin/x"]));
+    for paths in [&["/bin/y"][..], &[]] {
+        refused(&before, add_rule(rule(vec![careful.clone()], paths)), field, Reason::WidensEndpoints);
+    }
+    let open = rule(vec![careful.clone(), writes("A.Example.com")], &["/bin/x", "/bin/y"]);
+    becomes(&before, add_rule(rule(vec![writes("a.example.com")], &["/bin/y"])), &policy(open));
+    // A connection that nobody sees into says nothing of requests.
+    let raw = NetworkEndpoint { protocol: String::new(), ..writes("A.Example.com") };
+    let before = policy(rule(vec![raw.clone(), writes("a.example.com")], &["/bin/x"]));
+    refused(&before, add_rule(rule(vec![raw], &[])), field, Reason::WidensEndpoints);
 }
 
 #[test]
@@ -356,7 +376,7 @@ fn an_operation_that_is_not_well_formed_is_told_with_its_field() {
         (Some(L7RuleTarget { host: String::new(), ..good() }), ".host", Reason::Missing),
         (Some(L7RuleTarget { ports: vec![], ..good() }), ".ports", Reason::Missing),
         (Some(L7RuleTarget { ports: vec![443, 0], ..good() }), ".ports", Reason::PortOutOfRange),
-        (Some(L7RuleTarget { ports: vec![1; 65], ..good() }), ".ports", Reason::TooMany { limit: 64 }),
+        (Some(L7RuleTarget { ports: vec![1; 65], ..good() }), ".ports", Reason::TooMany { what: "ports", limit: 64 }),
         (Some(L7RuleTarget { any_binary: false, ..good() }), ".binaries", Reason::BinariesOrAny),
         (Some(L7RuleTarget { binaries: binaries(&["/x"]), ..good() }), ".binaries", Reason::BinariesOrAny),
         (Some(L7RuleTarget { any_binary: false, ..target("a.b", &[""]) }), ".binaries[0].path", Reason::Missing),
@@ -382,17 +402,22 @@ fn an_operation_that_is_not_well_formed_is_told_with_its_field() {
 #[test]
 fn a_request_is_bounded_in_operations_bytes_and_endpoints() {
     let many = vec![PolicyMergeOperation { operation: Some(remove_rule("x")) }; merge::OPERATIONS + 1];
-    assert_eq!(merge::check(&many).unwrap_err().reason, Reason::TooMany { limit: merge::OPERATIONS });
+    assert_eq!(
+        merge::check(&many).unwrap_err().reason,
+        Reason::TooMany { what: "operations", limit: merge::OPERATIONS }
+    );
     assert_eq!(merge::check(&many[1..]), Ok(()));
     let large = all([add_deny(target("a.b", &[]), vec![denies("GET", &"x".repeat(262_144))])]);
     assert_eq!(merge::check(&large).unwrap_err().reason, Reason::TooLarge { limit: 262_144 });
     let endpoints = vec![NetworkEndpoint { protocol: String::new(), ..endpoint("a.b") }; 513];
     let crowd = all([add_rule(rule(endpoints.clone(), &[])), add_rule(rule(endpoints, &[]))]);
-    assert_eq!(merge::check(&crowd).unwrap_err().reason, Reason::TooMany { limit: 1024 });
+    assert_eq!(merge::check(&crowd).unwrap_err().reason, Reason::TooMany { what: "endpoints", limit: 1024 });
     let rules = || vec![allows("GET", "/"); 513];
     let inside = add_rule(rule(vec![NetworkEndpoint { rules: rules(), ..endpoint("a.b") }], &[]));
     let many = all([add_allow(target("a.b", &[]), rules()), inside]);
-    assert_eq!(merge::check(&many).unwrap_err().reason, Reason::TooMany { limit: merge::RULES });
+    let refusal = merge::check(&many).unwrap_err();
+    assert_eq!(refusal.reason, Reason::TooMany { what: "rules on requests", limit: merge::RULES });
+    assert_eq!(refusal.to_string(), "merge_operations: more than 1024 rules on requests");
     assert_eq!(merge::check(&many[1..]), Ok(()));
 }
 
@@ -406,6 +431,22 @@ fn the_most_that_fits_is_merged_in_bounded_time() {
     let more = (0..merge::RULES).map(|at| denies(&format!("M{at}"), "/y")).collect();
     let after = merged(&before, [add_deny(target("a.example.com", &[]), more)]).unwrap();
     assert_eq!(after.network_policies["web"].endpoints[0].deny_rules.len(), 20_000 + merge::RULES);
+
+    // So does each of many operations; a preset among the added ones is written out first.
+    let small = (0..20_000).map(|at| allows(&format!("{at:x}"), "")).collect();
+    let before = policy(rule(vec![NetworkEndpoint { rules: small, ..endpoint("a.example.com") }], &[]));
+    assert!(before.encoded_len() > 150_000);
+    let each = merge::RULES / merge::OPERATIONS;
+    let more = |at: usize| (0..each).map(|rule| allows(&format!("M{at}-{rule}"), "")).collect();
+    let preset = add_rule(rule(vec![read_only("a.example.com")], &[]));
+    let operations = (1..merge::OPERATIONS).map(|at| add_allow(target("a.example.com", &[]), more(at))).chain([preset]);
+    let operations = operations.map(|operation| PolicyMergeOperation { operation: Some(operation) });
+    let operations = operations.collect::<Vec<_>>();
+    assert_eq!(merge::check(&operations), Ok(()));
+    let started = Instant::now();
+    let after = merge::apply(&before, &operations).unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert_eq!(after.network_policies["web"].endpoints[0].rules.len(), 20_000 + (merge::OPERATIONS - 1) * each + 3);
 
     // Each operation goes through all endpoints of a rule.
     let ports = |at: u32| NetworkEndpoint { ports: (1..32).chain([100 + at]).collect(), ..endpoint("a.example.com") };

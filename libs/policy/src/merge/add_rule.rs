@@ -112,14 +112,19 @@ fn check_named(
     let mut named = Vec::new();
     add_endpoints(&mut named, &added.endpoints, &at.field("endpoints"))?;
     let named: BTreeMap<_, _> = named.iter().map(|endpoint| (Place::of(endpoint), endpoint)).collect();
-    let is_named = |endpoint: &NetworkEndpoint| {
-        named
-            .get(&Place::of(endpoint))
-            .is_some_and(|named| Allowed::by(named).covers(Allowed::by(endpoint), &endpoint.protocol))
-    };
+    let is_named =
+        |endpoint: &NetworkEndpoint| named.get(&Place::of(endpoint)).is_some_and(|named| gives(named, endpoint));
     if merged.endpoints.iter().all(is_named) {
         Ok(())
     } else {
         Err(at.field("endpoints").refuse(Reason::WidensEndpoints))
     }
+}
+
+/// Whether all that `inner` lets through is let through by `outer`, which stands at the same place. A rule may have
+/// several endpoints at one place, so `inner` need not be the one that `outer` was joined with.
+fn gives(outer: &NetworkEndpoint, inner: &NetworkEndpoint) -> bool {
+    ambiguity::difference(outer, inner).is_none()
+        && Allowed::by(outer).covers(Allowed::by(inner), &inner.protocol)
+        && outer.deny_rules.iter().all(|rule| inner.deny_rules.contains(rule))
 }

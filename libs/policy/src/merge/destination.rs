@@ -37,8 +37,8 @@ pub(super) fn check(endpoint: &NetworkEndpoint, at: &Path<'_>) -> Result<(), Ref
 }
 
 fn check_host(host: &str, at: &Path<'_>) -> Result<(), Refusal> {
-    let bare = host.trim_matches(['[', ']']);
-    if let Some(address) = Network::parse(bare) {
+    let bare = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    if let Some(address) = Network::parse(&bare) {
         return if address.is_blocked() { Err(at.refuse(Reason::AlwaysBlocked)) } else { Ok(()) };
     }
     // Resolvers read `127.1` and `0x7f000001` as addresses.
@@ -46,7 +46,7 @@ fn check_host(host: &str, at: &Path<'_>) -> Result<(), Refusal> {
     if !bare.is_empty() && bare.rsplit('.').next().is_some_and(numeric) {
         return Err(at.refuse(Reason::Malformed));
     }
-    let host = Host::new(bare);
+    let host = Host::new(&bare);
     if NAMES.iter().any(|name| Host::new(name).overlaps(&host)) {
         return Err(at.refuse(Reason::AlwaysBlocked));
     }
@@ -129,7 +129,7 @@ mod tests {
         ] {
             assert_eq!(reason(host, &[]), Some(Reason::AlwaysBlocked), "{host}");
         }
-        for host in ["127.1", "2130706433", "0x7f000001", "0177.0.0.1", "*.0.0.1"] {
+        for host in ["127.1", "2130706433", "0x7f000001", "0X7F000001", "127.0.0.0X1", "0177.0.0.1", "*.0.0.1"] {
             assert_eq!(reason(host, &[]), Some(Reason::Malformed), "{host}");
         }
         for network in ["127.0.0.1", "127.0.0.0/8", "126.0.0.0/7", "0.0.0.0/0", "::/0", "169.254.0.0/16", "fe80::/64"] {

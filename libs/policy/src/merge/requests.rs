@@ -44,11 +44,11 @@ pub(super) fn allow(endpoint: &mut NetworkEndpoint, added: Allowed<'_>, at: &Pat
     }
     // A preset and rules exclude each other, so presets are written out.
     let written = |access| written_out(&endpoint.protocol, access).ok_or_else(|| at.refuse(Reason::PresetNotRules));
-    let (mut all, more) = (written(endpoint.access)?, written(added.access)?);
-    append(&mut all, &endpoint.rules);
-    append(&mut all, &more);
-    append(&mut all, added.rules);
-    (endpoint.access, endpoint.rules) = (NONE, all);
+    let (own, more) = (written(endpoint.access)?, written(added.access)?);
+    endpoint.access = NONE;
+    append(&mut endpoint.rules, &own);
+    append(&mut endpoint.rules, &more);
+    append(&mut endpoint.rules, added.rules);
     Ok(())
 }
 
