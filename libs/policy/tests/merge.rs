@@ -445,7 +445,7 @@ fn the_most_that_fits_is_merged_in_bounded_time() {
     assert_eq!(merge::check(&operations), Ok(()));
     let started = Instant::now();
     let after = merge::apply(&before, &operations).unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert_eq!(after.network_policies["web"].endpoints[0].rules.len(), 20_000 + (merge::OPERATIONS - 1) * each + 3);
 
     // Each operation goes through all endpoints of a rule.
