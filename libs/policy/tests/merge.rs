@@ -174,7 +174,7 @@ fn a_binary_gets_each_of_several_endpoints_of_one_place_only_if_it_is_named() {
     for paths in [&["/bin/y"][..], &[]] {
         refused(&before, add_rule(rule(vec![careful.clone()], paths)), field, Reason::WidensEndpoints);
     }
-    let open = rule(vec![careful.clone(), writes("A.Example.com")], &["/bin/x", "/bin/y"]);
+    let open = rule(vec![careful, writes("A.Example.com")], &["/bin/x", "/bin/y"]);
     becomes(&before, add_rule(rule(vec![writes("a.example.com")], &["/bin/y"])), &policy(open));
     // A connection that nobody sees into says nothing of requests.
     let raw = NetworkEndpoint { protocol: String::new(), ..writes("A.Example.com") };
