@@ -85,7 +85,8 @@ async fn store(bus: &Bus, kind: Kind, content: Content) {
     eventually(LONG, "it is stored", async || match bus.enqueue(subject.clone(), payload.clone().into(), None).await {
         // Not stored: the stream is not there yet. One of which nothing is known might be stored twice.
         Err(error) if error.is_definite() => Err(error),
-        stored => Ok(stored.unwrap()),
+        Err(error) => panic!("{error}"),
+        Ok(()) => Ok(()),
     })
     .await;
 }
