@@ -106,8 +106,8 @@ async fn a_reader_far_too_slow_is_told_what_it_lost_and_loses_no_state_and_no_st
         shown.push(next(&mut slow).await);
     }
 
-    // The flood is at the limit of what is taken: on a busy machine it comes in bursts, of which some is dropped. The word on
-    // that comes once a second, so then no single hole can be laid to a cause.
+    // The flood is at the limit of what is taken: on a busy machine it comes in bursts, and some of it is dropped. Word of
+    // that comes once a second, so then no hole can be laid to one cause.
     let dropped = shown.iter().any(|one| matches!(one, Shown::Word(_)));
     let (mut expected, mut state, mut warnings, mut excused) = (0, 0, 0, dropped);
     for one in &shown {
