@@ -16,16 +16,12 @@ async fn what_befalls_a_sandbox_is_told_as_events_each_once_and_a_supervisor_log
     let request = WatchSandboxRequest { follow_events: true, event_tail: 50, ..world.follow("s") };
     let mut stream = world.watch(2, request.clone()).await.unwrap();
     let mut told = Vec::new();
-    let mut logged = false;
+    let (mut ready, mut logged) = (false, false);
     let mut supervisor = Some(supervisor);
     loop {
         match next(&mut stream).await {
             Shown::Event { reason, version, .. } => {
-                if reason == "DependenciesReady"
-                    && let Some(supervisor) = supervisor.take()
-                {
-                    supervisor.stop().await;
-                }
+                ready |= reason == "DependenciesReady";
                 let last = reason == "DependenciesNotReady";
                 told.push((reason, version));
                 if last {
@@ -34,6 +30,13 @@ async fn what_befalls_a_sandbox_is_told_as_events_each_once_and_a_supervisor_log
             }
             Shown::Line { number, .. } => logged |= number == 7,
             _ => {}
+        }
+        // Not before its line is there: lines on their way are lost with it.
+        if ready
+            && logged
+            && let Some(supervisor) = supervisor.take()
+        {
+            supervisor.stop().await;
         }
     }
     // It refuses to run without a policy, and proposes one.

@@ -106,13 +106,16 @@ async fn a_reader_far_too_slow_is_told_what_it_lost_and_loses_no_state_and_no_st
         shown.push(next(&mut slow).await);
     }
 
-    let (mut expected, mut state, mut warnings, mut excused) = (0, 0, 0, false);
+    // The flood is at the limit of what is taken: on a busy machine it comes in bursts, and some of it is dropped. Word of
+    // that comes once a second, so then no hole can be laid to one cause.
+    let dropped = shown.iter().any(|one| matches!(one, Shown::Word(_)));
+    let (mut expected, mut state, mut warnings, mut excused) = (0, 0, 0, dropped);
     for one in &shown {
         match one {
             Shown::Line { number, cursor } => {
                 assert!(*number == expected || (excused && *number > expected), "{number} after {expected}, unsaid");
                 assert!(!cursor.is_empty());
-                (expected, excused) = (number + 1, false);
+                (expected, excused) = (number + 1, dropped);
             }
             Shown::State(version) => {
                 assert!(*version > state, "{version} after {state}");
@@ -120,14 +123,11 @@ async fn a_reader_far_too_slow_is_told_what_it_lost_and_loses_no_state_and_no_st
             }
             Shown::Warning(message) => {
                 assert!(message.contains("fell behind"), "{message}");
+                assert!(message.contains(" after ") && message.contains(" before "), "{message}");
                 (warnings, excused) = (warnings + 1, true);
             }
             Shown::Event { cursor, .. } => assert!(!cursor.is_empty()),
-            // The flood is at the limit of what is taken; on a busy machine it may come in a burst.
-            Shown::Word(message) => {
-                assert!(message.contains("were dropped"), "{message}");
-                excused = true;
-            }
+            Shown::Word(message) => assert!(message.contains("were dropped"), "{message}"),
         }
     }
     assert!(warnings > 0, "it cannot have seen all {lines} lines");

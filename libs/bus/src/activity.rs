@@ -4,6 +4,7 @@
 mod feed;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use async_nats::{HeaderMap, StatusCode};
 use base64::Engine as _;
@@ -16,11 +17,12 @@ use roadstead_proto::cursor::Incarnation;
 use roadstead_proto::stream::Stream;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::Bus;
 use crate::jetstream::{StoreError, read};
 use crate::request::RequestError;
-use crate::{BROKER_TIMEOUT, Bus};
 
 pub use feed::{Feed, News};
 
@@ -28,8 +30,24 @@ const SEQUENCE: &str = "Nats-Sequence";
 const SUBJECT: &str = "Nats-Subject";
 const TIME: &str = "Nats-Time-Stamp";
 const PENDING: &str = "Nats-Num-Pending";
-/// Bytes of one page, whatever it holds.
-const PAGE_BYTES: usize = 1024 * 1024;
+/// How long a whole page is waited for.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages that are read together: those of one kind, or of both, of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subjects {
+    pub sandbox_id: Uuid,
+    /// Both kinds if none.
+    pub kind: Option<Kind>,
+}
+
+/// How much a page may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    pub lines: usize,
+    /// More than [`LINE_BYTES`](roadstead_proto::activity::LINE_BYTES), or a page may be empty.
+    pub bytes: usize,
+}
 
 /// A message as it is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +60,7 @@ pub struct Line {
     pub payload: Bytes,
 }
 
-/// Messages of one sandbox, by rising sequence, without a hole unless the oldest were trimmed meanwhile.
+/// Messages by rising sequence, without a hole unless the oldest were trimmed meanwhile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     pub lines: Vec<Line>,
@@ -74,6 +92,13 @@ pub enum ReadError {
     Refused(String),
 }
 
+impl Subjects {
+    fn filter(self) -> String {
+        let Self { sandbox_id, kind } = self;
+        kind.map_or_else(|| Activity::of_sandbox(sandbox_id), |kind| Activity { sandbox_id, kind }.to_string())
+    }
+}
+
 /// The stream's reader. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -87,18 +112,18 @@ impl Reader {
         Self { bus: bus.clone() }
     }
 
-    /// Up to `most` messages of a sandbox, the first at `from` or later. Read from any replica, which may lag behind: a
+    /// As many messages as fit, the first at `from` or later. Read from any replica, which may lag behind: a
     /// page that is not full does not prove that there is no more.
     ///
     /// # Errors
     ///
     /// See [`ReadError`].
-    pub async fn page(&self, sandbox_id: Uuid, from: u64, most: usize) -> Result<Page, ReadError> {
+    pub async fn page(&self, of: Subjects, from: u64, limit: Limit) -> Result<Page, ReadError> {
         let body = json!({
             "seq": from.max(1),
-            "next_by_subj": Activity::of_sandbox(sandbox_id),
-            "batch": most,
-            "max_bytes": PAGE_BYTES,
+            "next_by_subj": of.filter(),
+            "batch": limit.lines,
+            "max_bytes": limit.bytes,
         });
         let inbox = self.bus.inbox().pull(self.bus.replies().number());
         let client = self.bus.client();
@@ -110,8 +135,9 @@ impl Reader {
             .await
             .map_err(|error| ReadError::Refused(error.to_string()))?;
         let mut page = Page::default();
+        let deadline = Instant::now() + PAGE_TIMEOUT;
         loop {
-            let reply = tokio::time::timeout(BROKER_TIMEOUT, replies.next()).await.map_err(unavailable)?;
+            let reply = tokio::time::timeout_at(deadline, replies.next()).await.map_err(unavailable)?;
             let reply = reply.ok_or(ReadError::Unavailable)?;
             match reply.status.map(|status| status.as_u16()) {
                 None => {}
@@ -139,13 +165,13 @@ impl Reader {
         self.message(json!({ "seq": sequence })).await
     }
 
-    /// The first message of a sandbox at `from` or later, from the leader.
+    /// The first message at `from` or later, from the leader.
     ///
     /// # Errors
     ///
     /// See [`ReadError`].
-    pub async fn first(&self, sandbox_id: Uuid, from: u64) -> Result<Option<Line>, ReadError> {
-        self.message(json!({ "seq": from.max(1), "next_by_subj": Activity::of_sandbox(sandbox_id) })).await
+    pub async fn first(&self, of: Subjects, from: u64) -> Result<Option<Line>, ReadError> {
+        self.message(json!({ "seq": from.max(1), "next_by_subj": of.filter() })).await
     }
 
     /// The oldest message of one kind, from the leader.
@@ -154,8 +180,7 @@ impl Reader {
     ///
     /// See [`ReadError`].
     pub async fn oldest(&self, sandbox_id: Uuid, kind: Kind) -> Result<Option<Line>, ReadError> {
-        let subject = Activity { sandbox_id, kind }.to_string();
-        self.message(json!({ "seq": 1, "next_by_subj": subject })).await
+        self.first(Subjects { sandbox_id, kind: Some(kind) }, 1).await
     }
 
     /// How the stream stands, from the leader.
@@ -171,17 +196,18 @@ impl Reader {
         Ok(State { incarnation, first: info.state.first_seq, last: info.state.last_seq })
     }
 
-    /// How many messages of each kind a sandbox has, from the leader.
+    /// How many messages of each kind there are, from the leader; of a kind that is not asked for, none.
     ///
     /// # Errors
     ///
     /// See [`ReadError`].
-    pub async fn counts(&self, sandbox_id: Uuid) -> Result<[(Kind, u64); 2], ReadError> {
+    pub async fn counts(&self, of: Subjects) -> Result<[(Kind, u64); 2], ReadError> {
         let call = format!("STREAM.INFO.{}", Stream::Activity.config().name);
-        let body = json!({ "subjects_filter": Activity::of_sandbox(sandbox_id) }).to_string();
+        let body = json!({ "subjects_filter": of.filter() }).to_string();
         let reply = self.bus.api(call, body.into()).await.map_err(|error| self.unread(error))?;
         let subjects = read::<Info>(&reply).map_err(|error| self.unread(error))?.state.subjects;
-        let count = |kind| subjects.get(&Activity { sandbox_id, kind }.to_string()).copied().unwrap_or(0);
+        let count =
+            |kind| subjects.get(&Activity { sandbox_id: of.sandbox_id, kind }.to_string()).copied().unwrap_or(0);
         Ok(Kind::ALL.map(|kind| (kind, count(kind))))
     }
 

@@ -32,6 +32,14 @@ pub struct SandboxIdentity {
     pub expires_at: SystemTime,
 }
 
+impl SandboxIdentity {
+    /// Up to when the token counts, the difference of clocks included.
+    #[must_use]
+    pub fn accepted_until(&self) -> SystemTime {
+        self.expires_at + LEEWAY
+    }
+}
+
 /// A new token.
 #[derive(Debug)]
 pub struct Minted {

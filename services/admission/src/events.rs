@@ -6,12 +6,16 @@
 
 pub mod change;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use roadstead_bus::Bus;
 use roadstead_proto::activity::{Activity, Kind};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -19,6 +23,10 @@ use change::Happened;
 
 /// Events that wait for the broker. What does not fit is lost, and counted.
 const QUEUE: usize = 4096;
+/// Events that are published at a time.
+const TOGETHER: usize = 64;
+/// How long those that wait at the end are still published.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// Where commits hand over what happened. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -54,25 +62,45 @@ impl Events {
 }
 
 impl Publisher {
-    /// Publishes, in the order of the commits, until `stop`.
+    /// Publishes until `stop`, each sandbox's events in the order of the commits; then what is still waiting, for a few
+    /// seconds.
     ///
     /// # Errors
     /// Never.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Infallible> {
-        let publishing = async {
-            while let Some(Happened { sandbox_id, event }) = self.queue.recv().await {
-                let subject = Activity { sandbox_id, kind: Kind::Event }.to_string();
-                // One whose ack is missing may be stored, and is not sent again: twice would be worse than not.
-                match self.bus.enqueue(subject, change::encoded(event), None).await {
-                    Ok(()) => self.metrics.events.inc(),
-                    Err(error) => {
-                        tracing::debug!(%error, "an event may be lost");
-                        self.metrics.events_lost.inc()
-                    }
-                };
+        let mut taken = Vec::with_capacity(TOGETHER);
+        let mut ends = None;
+        while ends.is_none_or(|ends| Instant::now() < ends) {
+            tokio::select! {
+                count = self.queue.recv_many(&mut taken, TOGETHER) => match count {
+                    0 => break,
+                    _ => self.publish(taken.drain(..)).await,
+                },
+                () = stop.cancelled(), if !self.queue.is_closed() => {
+                    self.queue.close();
+                    ends = Some(Instant::now() + DRAIN);
+                }
             }
-        };
-        stop.run_until_cancelled(publishing).await;
+        }
+        while self.queue.try_recv().is_ok() {
+            self.metrics.events_lost.inc();
+        }
         Ok(())
+    }
+
+    async fn publish(&self, happened: impl Iterator<Item = Happened>) {
+        let mut sandboxes = BTreeMap::<_, Vec<_>>::new();
+        for Happened { sandbox_id, event } in happened {
+            sandboxes.entry(sandbox_id).or_default().push(change::encoded(event));
+        }
+        let publishing = sandboxes.into_iter().map(|(sandbox_id, events)| async move {
+            let subject = Activity { sandbox_id, kind: Kind::Event }.to_string();
+            let all = events.len();
+            // One whose ack is missing may be stored, and is not sent again: twice would be worse than not.
+            let stored = self.bus.enqueue_all(&subject, events).await;
+            self.metrics.events.inc_by(stored as u64);
+            self.metrics.events_lost.inc_by((all - stored) as u64);
+        });
+        join_all(publishing).await;
     }
 }

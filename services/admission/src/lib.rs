@@ -18,7 +18,7 @@ pub mod events;
 mod executor;
 pub mod ledger;
 pub mod limit;
-mod metrics;
+pub mod metrics;
 pub mod name;
 pub mod operation;
 pub mod phase;

@@ -4,9 +4,11 @@
 //! before anything is dropped for the broker's sake.
 
 pub mod allowance;
+mod encoded;
 mod lanes;
 pub mod line;
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -24,27 +26,25 @@ use roadstead_proto::internal::{SandboxIdentity, StandingRequest};
 use roadstead_proto::subject::ConfigCall;
 use roadstead_service_kit::clock;
 use tokio::sync::Semaphore;
-use tonic::codec::BufferSettings;
 use tonic::{Code, Status, Streaming};
-use tonic_prost::ProstDecoder;
 use uuid::Uuid;
 
 use crate::bridge::Bridge;
 use crate::own::foreign;
 use crate::read;
 use allowance::{Allowance, BATCH};
+use encoded::Encoded;
 use lanes::Lanes;
 
 /// Largest batch, in bytes.
 const MESSAGE_BYTES: usize = 1024 * 1024;
-const INBOUND_BUFFER: usize = 256;
 /// Streams that one sandbox may have open at this process.
 const STREAMS: usize = 4;
 /// How long it is taken for granted that a token is of the sandbox's present run.
 const STANDING: Duration = Duration::from_secs(60);
 /// How long the answer to that is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Batches of all sandboxes that are on their way to the broker at a time; each sandbox has at most one.
+/// Batches of all sandboxes that are decoded or on their way to the broker at a time; each sandbox has at most one.
 const STORING: usize = 64;
 
 /// What all streams share.
@@ -64,8 +64,9 @@ impl Default for Logs {
 ///
 /// # Errors
 ///
-/// `PERMISSION_DENIED` for a batch of another sandbox; `UNAUTHENTICATED` for a token of an earlier run; `RESOURCE_EXHAUSTED` if the sandbox has too many streams open;
-/// `UNAVAILABLE` if this process stops; `UNAUTHENTICATED` when the token has run out.
+/// `PERMISSION_DENIED` for a batch of another sandbox; `UNAUTHENTICATED` for a token of an earlier run, and when the
+/// token's time is over; `RESOURCE_EXHAUSTED` if the sandbox has too many streams open, or for a batch that is too large;
+/// `INVALID_ARGUMENT` for one that cannot be read; `UNAVAILABLE` if this process stops.
 pub(crate) async fn push(
     bridge: &Bridge,
     call: &Call,
@@ -75,26 +76,23 @@ pub(crate) async fn push(
     let sandbox_id = Uuid::try_parse(&identity.sandbox_id).map_err(|_| foreign())?;
     let lane = bridge.logs.lanes.enter(sandbox_id, STREAMS, Instant::now());
     let lane = lane.ok_or_else(|| busy("the sandbox pushes logs on as many streams as it may"))?;
-    let decoder = ProstDecoder::new(BufferSettings::new(INBOUND_BUFFER, MESSAGE_BYTES));
-    let mut inbound = Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES));
+    let mut inbound = Streaming::new_request(Encoded, request.into_body(), None, Some(MESSAGE_BYTES));
+    let mut time_over = pin!(tokio::time::sleep(time_left(bridge, identity)));
     stands(bridge, identity, call).await?;
     let mut stood = Instant::now();
     let subject = Activity { sandbox_id, kind: Kind::Log }.to_string();
     let ended = loop {
-        let batch: Option<PushSandboxLogsRequest> = tokio::select! {
+        let batch = tokio::select! {
+            // First: also a stream that is busy, or idle, ends in time.
+            biased;
+            () = &mut time_over => break Err(Status::unauthenticated("the token has run out; push on with a new one")),
+            () = bridge.drain.cancelled() => break Err(unavailable("this process stops; connect again")),
             batch = inbound.message() => match batch {
                 Ok(batch) => batch,
                 Err(status) => break Err(status),
             },
-            () = bridge.drain.cancelled() => break Err(unavailable("this process stops; connect again")),
         };
         let Some(batch) = batch else { break Ok(()) };
-        if batch.sandbox_id != identity.sandbox_id {
-            break Err(foreign());
-        }
-        if bridge.tokens.verify(&identity.token, clock::now()).is_err() {
-            break Err(Status::unauthenticated("the token has run out; push on with a new one"));
-        }
         if stood.elapsed() > STANDING {
             match stands(bridge, identity, call).await {
                 Err(status) if status.code() != Code::Unavailable => break Err(status),
@@ -103,11 +101,20 @@ pub(crate) async fn push(
             }
         }
         let mut allowance = lane.lock().await;
+        // Decoded it is many times as large. The semaphore is never closed.
+        let _turn = bridge.logs.storing.acquire().await;
+        let Ok(batch) = PushSandboxLogsRequest::decode(batch) else {
+            break Err(Status::invalid_argument("a batch is not a message of its type"));
+        };
+        if batch.sandbox_id != identity.sandbox_id {
+            break Err(foreign());
+        }
         store(bridge, &subject, &batch.sandbox_id, batch.logs, &mut allowance).await;
     };
     let mut allowance = lane.lock().await;
+    let turn = bridge.logs.storing.acquire().await;
     tell(bridge, &subject, &identity.sandbox_id, &mut allowance, true).await;
-    drop(allowance);
+    drop((turn, allowance));
     match ended {
         Ok(()) => {
             let response = Bytes::from(PushSandboxLogsResponse {}.encode_to_vec());
@@ -117,6 +124,13 @@ pub(crate) async fn push(
         Err(status) if status.code() == Code::OutOfRange => Err(Status::resource_exhausted(status.message())),
         Err(status) => Err(status),
     }
+}
+
+/// How long the token is accepted from now on.
+fn time_left(bridge: &Bridge, identity: &SandboxIdentity) -> Duration {
+    let now = clock::now();
+    let token = bridge.tokens.verify(&identity.token, now).ok();
+    token.and_then(|token| token.accepted_until().duration_since(now).ok()).unwrap_or_default()
 }
 
 /// Whether the token is of the sandbox's present run.
@@ -148,7 +162,7 @@ async fn store(
         }
     }
     let sent = admitted.len();
-    let stored = if sent == 0 { 0 } else { publish(bridge, subject, admitted).await };
+    let stored = if sent == 0 { 0 } else { bridge.bus.enqueue_all(subject, admitted).await };
     allowance.lost((sent - stored) as u64);
     metrics.log_lines.inc_by(stored as u64);
     for (reason, lines) in [("batch", beyond), ("rate", over), ("broker", sent - stored)] {
@@ -161,14 +175,7 @@ async fn store(
 async fn tell(bridge: &Bridge, subject: &str, sandbox_id: &str, allowance: &mut Allowance, last: bool) {
     let Some(lines) = allowance.tell(Instant::now(), last) else { return };
     let word = line::of_dropped(sandbox_id, lines, clock::now().into());
-    if publish(bridge, subject, vec![word.into()]).await == 0 {
+    if bridge.bus.enqueue_all(subject, vec![word.into()]).await == 0 {
         allowance.lost(lines);
     }
-}
-
-/// Stores lines in their order; how many.
-async fn publish(bridge: &Bridge, subject: &str, lines: Vec<Bytes>) -> usize {
-    // The semaphore is never closed.
-    let _turn = bridge.logs.storing.acquire().await;
-    bridge.bus.enqueue_all(subject, lines).await
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_bus::activity::{Feed, Line, News, Reader};
+use roadstead_bus::activity::{Feed, Limit, Line, News, Reader, Subjects};
 use roadstead_bus::{Bus, topology};
 use roadstead_proto::activity::{Activity, Kind, LINE_BYTES, LINES};
 use roadstead_proto::role::Role;
@@ -12,6 +12,14 @@ use crate::world::{LONG, World};
 
 const LOUD: Uuid = Uuid::from_u128(1);
 const QUIET: Uuid = Uuid::from_u128(2);
+
+const fn of(sandbox_id: Uuid, kind: Option<Kind>) -> Subjects {
+    Subjects { sandbox_id, kind }
+}
+
+const fn at_most(lines: usize) -> Limit {
+    Limit { lines, bytes: 1024 * 1024 }
+}
 
 async fn say(bus: &Bus, sandbox_id: Uuid, kind: Kind, text: impl Into<String>) {
     let subject = Activity { sandbox_id, kind }.to_string();
@@ -37,23 +45,30 @@ async fn line(feed: &mut Feed) -> (Line, u64) {
 async fn both_kinds_of_a_sandbox_are_read_in_one_order_and_nothing_of_another() {
     let world = World::new().await;
     let reader = Reader::new(&world.bus(Role::Edge).await);
-    assert_eq!(reader.page(LOUD, 1, 10).await.unwrap().lines, []);
-    assert_eq!(reader.first(LOUD, 1).await.unwrap(), None);
+    assert_eq!(reader.page(of(LOUD, None), 1, at_most(10)).await.unwrap().lines, []);
+    assert_eq!(reader.first(of(LOUD, None), 1).await.unwrap(), None);
     for (sandbox, kind, text) in
         [(LOUD, Kind::Log, "a"), (QUIET, Kind::Log, "x"), (LOUD, Kind::Event, "b"), (LOUD, Kind::Log, "c")]
     {
         say(&world.admission, sandbox, kind, text).await;
     }
-    let page = reader.page(LOUD, 1, 10).await.unwrap();
+    let page = reader.page(of(LOUD, None), 1, at_most(10)).await.unwrap();
     assert_eq!((texts(&page.lines), page.remaining), (vec!["a".into(), "b".into(), "c".into()], 3));
     assert_eq!(page.lines[1].of, Activity { sandbox_id: LOUD, kind: Kind::Event });
-    let part = reader.page(LOUD, page.lines[0].sequence + 1, 1).await.unwrap();
+    let part = reader.page(of(LOUD, None), page.lines[0].sequence + 1, at_most(1)).await.unwrap();
     assert_eq!((texts(&part.lines), part.remaining), (vec!["b".into()], 2));
     assert_eq!(part.lines[0], page.lines[1]);
+    let logs = reader.page(of(LOUD, Some(Kind::Log)), 1, at_most(10)).await.unwrap();
+    assert_eq!((texts(&logs.lines), logs.remaining), (vec!["a".into(), "c".into()], 2));
+    let small = Limit { bytes: 1, ..at_most(10) };
+    assert!(reader.page(of(LOUD, None), 1, small).await.unwrap().lines.len() < 3, "a page is bounded in bytes, too");
+    let (both, events) = (of(LOUD, None), of(LOUD, Some(Kind::Event)));
+    assert_eq!(reader.counts(both).await.unwrap(), [(Kind::Log, 2), (Kind::Event, 1)]);
+    assert_eq!(reader.counts(events).await.unwrap(), [(Kind::Log, 0), (Kind::Event, 1)]);
 
     // The leader says the same, message by message.
     assert_eq!(reader.at(part.lines[0].sequence).await.unwrap().as_ref(), part.lines.first());
-    assert_eq!(reader.first(LOUD, part.lines[0].sequence).await.unwrap().as_ref(), part.lines.first());
+    assert_eq!(reader.first(of(LOUD, None), part.lines[0].sequence).await.unwrap().as_ref(), part.lines.first());
     assert_eq!(reader.oldest(LOUD, Kind::Event).await.unwrap().as_ref(), part.lines.first());
     let state = reader.state().await.unwrap();
     assert_eq!((state.first, state.last), (1, 4));
@@ -68,13 +83,15 @@ async fn one_sandbox_evicts_its_own_lines_and_nobody_elses() {
     say(&world.admission, LOUD, Kind::Event, "an event").await;
     let lines = LINES as usize + 50;
     let subject = Activity { sandbox_id: LOUD, kind: Kind::Log }.to_string();
-    let payloads = (0..lines).map(|number| Bytes::from(number.to_string())).collect();
-    assert_eq!(world.admission.enqueue_all(&subject, payloads).await, lines, "in their order");
+    let payloads = (0..lines).map(|number| Bytes::from(number.to_string())).collect::<Vec<_>>();
+    for payloads in payloads.chunks(100) {
+        assert_eq!(world.admission.enqueue_all(&subject, payloads.to_vec()).await, payloads.len(), "in their order");
+    }
 
     let mut logs = Vec::new();
     let mut from = 1;
     loop {
-        let page = reader.page(LOUD, from, 500).await.unwrap();
+        let page = reader.page(of(LOUD, None), from, at_most(500)).await.unwrap();
         let Some(last) = page.lines.last() else { break };
         from = last.sequence + 1;
         logs.extend(page.lines.into_iter().filter(|line| line.of.kind == Kind::Log));

@@ -6,6 +6,7 @@ mod bare;
 mod concurrency;
 mod contention;
 mod duplicates;
+mod events;
 mod faults;
 mod fingerprints;
 mod flights;

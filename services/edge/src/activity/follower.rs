@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_bus::activity::ReadError;
+use roadstead_bus::activity::{ReadError, Subjects};
 use roadstead_proto::activity::LINES;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tonic::Status;
@@ -16,17 +16,13 @@ use super::reader::refused;
 use super::tail::Tail;
 use super::{Activity, Metrics, Reader};
 
-/// Lines that one stream holds at most.
-const PAGE: usize = 100;
-/// Lines of a page when all are gone through for the tail.
-const SCAN: usize = 500;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Follows a sandbox's lines. Its place in the hub is left when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    sandbox_id: Uuid,
+    of: Subjects,
     reader: Reader,
     metrics: Metrics,
     news: Receiver,
@@ -56,34 +52,36 @@ impl Activity {
         let news = self.hub.enter(sandbox_id);
         let resumed = match request.resume_after_cursor.as_str() {
             "" => None,
-            text => Some(self.reader.resume(sandbox_id, text).await?),
+            text => Some(self.reader.resume(sandbox_id, &wanted.kinds(), text).await?),
         };
-        if !(wanted.logs || wanted.events) {
-            return Ok(None);
-        }
+        let of = match wanted.kinds()[..] {
+            [] => return Ok(None),
+            [kind] => Subjects { sandbox_id, kind: Some(kind) },
+            _ => Subjects { sandbox_id, kind: None },
+        };
         let past = self.reader.look().await.map_err(refused)?.last;
         let lines = match resumed {
             Some((sequence, stored)) => Lines::resume(wanted, sequence, stored, past),
             None => {
                 let mut tail = Tail::new(&wanted.filter, request);
-                self.scan(sandbox_id, &mut tail).await.map_err(refused)?;
+                self.scan(of, &mut tail).await.map_err(refused)?;
                 let begin = tail.begin(past + 1);
                 Lines::tail(wanted, begin, past)
             }
         };
         let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
-        Ok(Some(Follower { sandbox_id, reader, metrics, news, lines, pause: FIRST_PAUSE }))
+        Ok(Some(Follower { of, reader, metrics, news, lines, pause: FIRST_PAUSE }))
     }
 
     /// Shows the tail everything that there is.
-    async fn scan(&self, sandbox_id: Uuid, tail: &mut Tail<'_>) -> Result<(), ReadError> {
+    async fn scan(&self, of: Subjects, tail: &mut Tail<'_>) -> Result<(), ReadError> {
         if tail.is_empty() {
             return Ok(());
         }
         let (mut from, mut seen) = (1, 0);
         // A sandbox that writes faster than this reads would never end it; twice of what it can have is enough.
         while seen < 4 * LINES as usize {
-            let page = self.reader.page(sandbox_id, from, SCAN).await?;
+            let page = self.reader.scan(of, from).await?;
             page.lines.iter().for_each(|line| tail.see(line));
             (from, seen) = (page.through + 1, seen + page.lines.len());
             if page.end {
@@ -107,7 +105,7 @@ impl Follower {
                         self.lines.lag();
                     }
                 },
-                Next::Read(from) => match self.reader.page(self.sandbox_id, from, PAGE).await {
+                Next::Read(from) => match self.reader.page(self.of, from).await {
                     Ok(page) => {
                         self.metrics.pages.inc();
                         self.pause = FIRST_PAUSE;

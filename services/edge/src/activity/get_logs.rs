@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use prost::Message as _;
-use roadstead_bus::activity::ReadError;
+use roadstead_bus::activity::{ReadError, Subjects};
 use roadstead_door::{Call, Reply};
 use roadstead_proto::activity::{Kind, LINES};
 use roadstead_proto::api::v1::{GetSandboxLogsRequest, GetSandboxLogsResponse, SandboxLogLine};
@@ -18,7 +18,6 @@ use super::filter::Filter;
 use super::reader::refused;
 use crate::read;
 
-const PAGE: usize = 500;
 /// Bytes of an answer: below what clients accept.
 const ANSWER_BYTES: usize = 3 * 1024 * 1024;
 
@@ -45,10 +44,11 @@ impl Activity {
     }
 
     async fn read_logs(&self, sandbox_id: Uuid, newest: &mut NewestLines) -> Result<(), ReadError> {
+        let of = Subjects { sandbox_id, kind: Some(Kind::Log) };
         let mut from = 1;
         // Not more than twice what a sandbox can have, however fast it writes.
         while newest.seen < 4 * LINES as usize {
-            let page = self.reader.page(sandbox_id, from, PAGE).await?;
+            let page = self.reader.scan(of, from).await?;
             from = page.through + 1;
             for line in page.lines {
                 newest.see(line.sequence, line.content);

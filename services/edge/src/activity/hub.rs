@@ -112,24 +112,26 @@ impl Place {
 impl Receiver {
     /// Waits for news. It may be cancelled without losing any.
     pub(crate) async fn next(&mut self) -> Told {
-        loop {
-            match self.news.recv().await {
-                // Told already, in the place of what was dropped.
-                Ok(News::Restarted) if !self.has_restarted() => {}
-                Ok(news) => return Told::News(news),
-                // Among what was dropped there may have been word of a restart.
-                Err(RecvError::Lagged(_)) if self.has_restarted() => return Told::News(News::Restarted),
-                Err(RecvError::Lagged(_)) => return Told::Lagged,
-                // Fails only if the sender is gone, and the hub keeps it as long as this receiver is there.
-                Err(RecvError::Closed) => return std::future::pending().await,
+        match self.news.recv().await {
+            Ok(news) => {
+                self.restarts += u64::from(matches!(news, News::Restarted));
+                Told::News(news)
             }
+            Err(RecvError::Lagged(_)) => self.catch_up(),
+            // Fails only if the sender is gone, and the hub keeps it as long as this receiver is there.
+            Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 
-    /// Whether there was a restart that this one was not told of; it is taken for told then.
-    fn has_restarted(&mut self) -> bool {
-        let restarts = self.hub.lock().restarts;
-        std::mem::replace(&mut self.restarts, restarts) != restarts
+    /// Passes over all news that are kept: some of them may be older than a restart of which the word was dropped.
+    fn catch_up(&mut self) -> Told {
+        // Nothing is told meanwhile.
+        let state = self.hub.lock();
+        self.news = self.news.resubscribe();
+        match std::mem::replace(&mut self.restarts, state.restarts) {
+            restarts if restarts == state.restarts => Told::Lagged,
+            _ => Told::News(News::Restarted),
+        }
     }
 }
 
@@ -144,6 +146,8 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::activity::lines::tests::{all as wanted, log, time};
+    use crate::activity::lines::{Lines, Next};
 
     const MINE: Uuid = Uuid::from_u128(1);
     const OTHER: Uuid = Uuid::from_u128(2);
@@ -183,11 +187,40 @@ mod tests {
             if !restarts_first {
                 hub.restarted();
             }
-            assert_eq!(told(&mut slow), "restarted");
-            while told(&mut slow) != "nothing" {
-                assert_ne!(told(&mut slow), "restarted");
-            }
+            assert_eq!([(); 2].map(|()| told(&mut slow)), ["restarted", "nothing"]);
+            hub.gap(1);
+            hub.restarted();
+            assert_eq!([(); 3].map(|()| told(&mut slow)), ["gap 1", "restarted", "nothing"]);
         }
+    }
+
+    #[test]
+    fn what_lies_between_two_restarts_is_told_between_them() {
+        let hub = Hub::default();
+        let mut mine = hub.enter(MINE);
+        hub.restarted();
+        hub.gap(1000);
+        hub.restarted();
+        assert_eq!([(); 4].map(|()| told(&mut mine)), ["restarted", "gap 1000", "restarted", "nothing"]);
+    }
+
+    #[test]
+    fn nothing_of_an_old_life_is_told_after_a_restart_that_a_slow_follower_missed() {
+        let hub = Hub::default();
+        let mut slow = hub.enter(MINE);
+        (0..=KEPT as u64).for_each(|after| hub.gap(after));
+        hub.gap(1000);
+        hub.restarted();
+        hub.tell(MINE, News::Stored { line: log(1, "INFO").into(), before: 0 });
+        let mut lines = Lines::resume(wanted(), 4, time(4), 4);
+        let mut told = Vec::new();
+        while let Some(Told::News(news)) = slow.next().now_or_never() {
+            told.push(format!("{news:?}"));
+            lines.hear(&news);
+        }
+        assert_eq!(told, ["Restarted"]);
+        while let Next::Send(_) = lines.next() {}
+        assert_eq!(lines.next(), Next::Read(1), "the new line is read");
     }
 
     #[test]

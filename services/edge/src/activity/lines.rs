@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 use prost_types::Timestamp;
+use roadstead_proto::activity::Kind;
 use roadstead_proto::api::v1::sandbox_stream_event::Payload;
 use roadstead_proto::api::v1::{SandboxStreamEvent, SandboxStreamWarning};
 use roadstead_proto::internal::activity_line::Content;
@@ -57,6 +58,20 @@ pub(crate) struct Wanted {
     pub(crate) logs: bool,
     pub(crate) events: bool,
     pub(crate) filter: Filter,
+}
+
+impl Wanted {
+    /// The kinds that are followed.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        Kind::ALL.into_iter().filter(|kind| self.follows(*kind)).collect()
+    }
+
+    const fn follows(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Log => self.logs,
+            Kind::Event => self.events,
+        }
+    }
 }
 
 /// The lines of one stream.
@@ -119,7 +134,9 @@ impl Lines {
         match news {
             News::Stored { line, .. } if line.sequence < self.from => {}
             // The one before was not told: reading finds both.
-            News::Stored { before, .. } if *before >= self.from => self.live = false,
+            News::Stored { line, before } if *before >= self.from && self.wanted.follows(line.kind) => {
+                self.live = false;
+            }
             News::Stored { line, .. } => self.show(line),
             News::Gap { after } => {
                 self.from = self.from.max(after + 1);
@@ -157,20 +174,20 @@ impl Lines {
     }
 
     fn wants(&self, line: &Line) -> bool {
-        let followed = match &line.content {
-            Content::Log(log) => self.wanted.logs && self.wanted.filter.wants(log),
-            Content::Event(_) => self.wanted.events,
+        let passes = match &line.content {
+            Content::Log(log) => self.wanted.filter.wants(log),
+            Content::Event(_) => true,
         };
         let is_new = self.seen.as_ref().is_none_or(|seen| nanos(&line.stored) > nanos(seen));
         let recent = line.sequence > self.past || self.wanted.filter.is_recent(line.happened());
-        followed && is_new && recent && line.sequence >= self.begin.of(line.kind)
+        self.wanted.follows(line.kind) && passes && is_new && recent && line.sequence >= self.begin.of(line.kind)
     }
 }
 
 fn lost(after: Option<Timestamp>, before: Option<Timestamp>) -> String {
     let after = after.map(|time| format!(" after {time}")).unwrap_or_default();
     let before = before.map(|time| format!(" and before {time}")).unwrap_or_default();
-    format!("this reader fell behind: log lines and events stored{after}{before} are lost")
+    format!("this reader fell behind: log lines and events stored{after}{before} may be lost")
 }
 
 fn warning(message: &str) -> Bytes {
@@ -181,7 +198,6 @@ fn warning(message: &str) -> Bytes {
 #[cfg(test)]
 pub(crate) mod tests {
     use proptest::prelude::*;
-    use roadstead_proto::activity::Kind;
     use roadstead_proto::api::v1::{PlatformEvent, SandboxLogLine};
 
     use super::*;
@@ -190,7 +206,7 @@ pub(crate) mod tests {
         Filter::new(("sources", Vec::new()), ("level", least), None).unwrap()
     }
 
-    fn time(sequence: u64) -> Timestamp {
+    pub(crate) fn time(sequence: u64) -> Timestamp {
         Timestamp { seconds: sequence.cast_signed(), nanos: 0 }
     }
 
@@ -207,7 +223,7 @@ pub(crate) mod tests {
         Line { kind: Kind::Event, content, ..log(sequence, "") }
     }
 
-    fn all() -> Wanted {
+    pub(crate) fn all() -> Wanted {
         Wanted { logs: true, events: true, filter: filter("") }
     }
 
@@ -316,6 +332,11 @@ pub(crate) mod tests {
         lines.hear(&stored(3, 1));
         assert_eq!(sent(&mut lines), ["2"]);
         assert_eq!(lines.next(), Next::Wait);
+        // Also if the one before was not told, as it was not read: nothing is read for it.
+        lines.hear(&stored(9, 7));
+        assert_eq!(lines.next(), Next::Wait);
+        lines.lag();
+        assert_eq!(lines.next(), Next::Read(10));
     }
 
     proptest! {

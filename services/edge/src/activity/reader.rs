@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prost_types::Timestamp;
 use roadstead_bus::Bus;
-use roadstead_bus::activity::{self, ReadError, State};
+use roadstead_bus::activity::{self, Limit, ReadError, State, Subjects};
 use roadstead_door::status::unavailable;
 use roadstead_proto::activity::{Kind, LINES};
 use roadstead_proto::cursor::{Cursor, Incarnation};
@@ -16,8 +16,13 @@ use uuid::Uuid;
 use super::line::{Line, nanos};
 use super::lines::Page;
 
-/// Reads of all streams at a time.
+/// Pages of all streams that are read at a time.
 const READS: usize = 16;
+/// Likewise of those that go through all there is: apart, so that streams do not wait for them.
+const SCANS: usize = 8;
+/// What one stream reads at a time, and holds until its client has taken it.
+const PAGE: Limit = Limit { lines: 100, bytes: 64 * 1024 };
+const SCAN: Limit = Limit { lines: 500, bytes: 1024 * 1024 };
 
 /// Reads lines. Clones share the connection and what is known.
 #[derive(Clone, Debug)]
@@ -26,6 +31,7 @@ pub(crate) struct Reader {
     /// How the stream stood when it was looked at last.
     state: watch::Sender<Option<State>>,
     reads: Arc<Semaphore>,
+    scans: Arc<Semaphore>,
 }
 
 impl Reader {
@@ -34,6 +40,7 @@ impl Reader {
             stream: activity::Reader::new(bus),
             state: watch::Sender::new(None),
             reads: Arc::new(Semaphore::new(READS)),
+            scans: Arc::new(Semaphore::new(SCANS)),
         }
     }
 
@@ -53,16 +60,29 @@ impl Reader {
         }
     }
 
-    /// What a sandbox has from `from` on, at most so many.
-    pub(crate) async fn page(&self, sandbox_id: Uuid, from: u64, most: usize) -> Result<Page, ReadError> {
+    /// The next page from `from` on, for a stream.
+    pub(crate) async fn page(&self, of: Subjects, from: u64) -> Result<Page, ReadError> {
         let _turn = self.reads.acquire().await.map_err(|_| ReadError::Unavailable)?;
+        let (page, remaining) = self.read(of, from, PAGE).await?;
+        let lost = self.has_lost(of, from, remaining).await?;
+        Ok(Page { lost, ..page })
+    }
+
+    /// The next page from `from` on, for who goes through all there is and takes it as it finds it.
+    pub(crate) async fn scan(&self, of: Subjects, from: u64) -> Result<Page, ReadError> {
+        let _turn = self.scans.acquire().await.map_err(|_| ReadError::Unavailable)?;
+        self.read(of, from, SCAN).await.map(|(page, _)| page)
+    }
+
+    /// A page, and how many messages remained from its first on.
+    async fn read(&self, of: Subjects, from: u64, limit: Limit) -> Result<(Page, u64), ReadError> {
         let incarnation = self.incarnation().await?;
-        let activity::Page { lines: mut stored, remaining } = self.stream.page(sandbox_id, from, most).await?;
+        let activity::Page { lines: mut stored, remaining } = self.stream.page(of, from, limit).await?;
         let mut through = stored.last().map_or(from.saturating_sub(1), |line| line.sequence);
         let mut end = false;
         if remaining <= stored.len() as u64 {
             // A replica may lag behind. The leader does not.
-            match self.stream.first(sandbox_id, through + 1).await? {
+            match self.stream.first(of, through + 1).await? {
                 Some(more) => {
                     through = more.sequence;
                     stored.push(more);
@@ -70,22 +90,22 @@ impl Reader {
                 None => end = true,
             }
         }
-        let lost = self.has_lost(sandbox_id, from, remaining).await?;
         let lines = stored.into_iter().filter_map(|line| Line::of(line, incarnation)).collect();
-        Ok(Page { lines, through, lost, end })
+        Ok((Page { lines, through, lost: false, end }, remaining))
     }
 
-    /// Whether something at `from` or later, of which so many messages remain, may be gone.
-    async fn has_lost(&self, sandbox_id: Uuid, from: u64, remaining: u64) -> Result<bool, ReadError> {
-        // With age, or because of all sandboxes together: then the stream's oldest messages went.
-        let went = self.state.borrow().is_some_and(|state| state.first > from);
-        Ok(went || (remaining >= LINES.into() && self.is_trimmed(sandbox_id, from).await?))
+    /// Whether something at `from` or later, of which so many messages remained, may be gone.
+    async fn has_lost(&self, of: Subjects, from: u64, remaining: u64) -> Result<bool, ReadError> {
+        // With age, or because of all sandboxes together: then the stream's oldest messages went. Looked at after the
+        // page was read: what went before that is seen.
+        let went = self.look().await?.first > from;
+        Ok(went || (remaining >= LINES.into() && self.is_trimmed(of, from).await?))
     }
 
-    /// Whether newer lines may have pushed out some at `from` or later: then their subject is full.
-    async fn is_trimmed(&self, sandbox_id: Uuid, from: u64) -> Result<bool, ReadError> {
-        for (kind, count) in self.stream.counts(sandbox_id).await? {
-            if count >= LINES.into() && self.oldest(sandbox_id, kind).await?.is_none_or(|oldest| oldest > from) {
+    /// Whether newer messages may have pushed out some at `from` or later: then their subject is full.
+    async fn is_trimmed(&self, of: Subjects, from: u64) -> Result<bool, ReadError> {
+        for (kind, count) in self.stream.counts(of).await? {
+            if count >= LINES.into() && self.oldest(of.sandbox_id, kind).await?.is_none_or(|oldest| oldest > from) {
                 return Ok(true);
             }
         }
@@ -97,13 +117,24 @@ impl Reader {
         Ok(self.stream.oldest(sandbox_id, kind).await?.map(|line| line.sequence))
     }
 
-    /// The place a cursor names, if everything after it is still there: its sequence and when it was stored.
+    /// When the message at this sequence was stored; none if it is not there.
+    pub(crate) async fn stored_at(&self, sequence: u64) -> Result<Option<Timestamp>, ReadError> {
+        Ok(self.stream.at(sequence).await?.map(|line| line.stored))
+    }
+
+    /// The place a cursor names, if everything after it that is `followed` is still there: its sequence and when it was
+    /// stored.
     ///
     /// # Errors
     ///
     /// `INVALID_ARGUMENT` if the text is no cursor of that sandbox; `OUT_OF_RANGE` if it is of another life of the
     /// stream, was trimmed, or is ahead; `UNAVAILABLE`.
-    pub(crate) async fn resume(&self, sandbox_id: Uuid, text: &str) -> Result<(u64, Timestamp), tonic::Status> {
+    pub(crate) async fn resume(
+        &self,
+        sandbox_id: Uuid,
+        followed: &[Kind],
+        text: &str,
+    ) -> Result<(u64, Timestamp), tonic::Status> {
         let cursor = Cursor::decode(sandbox_id, text)
             .map_err(|_| Status::invalid("resume_after_cursor", "must be a cursor that was given for this sandbox"))?;
         let state = self.look().await.map_err(refused)?;
@@ -118,8 +149,12 @@ impl Reader {
         if found.of.sandbox_id != sandbox_id || nanos(&found.stored) != cursor.stored_nanos {
             return Err(out_of_range("the stored lines were rolled back since"));
         }
-        if self.is_trimmed(sandbox_id, cursor.sequence + 1).await.map_err(refused)? {
-            return Err(out_of_range("lines after it were trimmed"));
+        // Of its own kind everything newer is there as well.
+        for kind in followed.iter().copied().filter(|kind| *kind != found.of.kind) {
+            let of = Subjects { sandbox_id, kind: Some(kind) };
+            if self.is_trimmed(of, cursor.sequence + 1).await.map_err(refused)? {
+                return Err(out_of_range("lines after it were trimmed"));
+            }
         }
         Ok((cursor.sequence, found.stored))
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use prost_types::Timestamp;
 use roadstead_bus::Bus;
-use roadstead_proto::activity::{Activity, Kind};
+use roadstead_proto::activity::{Activity, Kind, LINES};
 use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::v1::sandbox_stream_event::Payload;
@@ -62,6 +62,17 @@ impl Writers {
         store(&self.bridge, Kind::Log, Content::Log(line)).await;
     }
 
+    /// So many lines, which are their numbers.
+    async fn fill(&self, count: usize) {
+        let subject = Activity { sandbox_id: ID, kind: Kind::Log }.to_string();
+        let line = |number: usize| SandboxLogLine { message: number.to_string(), ..Default::default() };
+        let encoded = |line| Bytes::from(ActivityLine { content: Some(Content::Log(line)) }.encode_to_vec());
+        let lines = (0..count).map(|number| encoded(line(number))).collect::<Vec<_>>();
+        for lines in lines.chunks(100) {
+            assert_eq!(self.bridge.enqueue_all(&subject, lines.to_vec()).await, lines.len());
+        }
+    }
+
     async fn event(&self, reason: &str) {
         let event = PlatformEvent { reason: reason.to_owned(), ..Default::default() };
         store(&self.admission, Kind::Event, Content::Event(event)).await;
@@ -71,8 +82,13 @@ impl Writers {
 async fn store(bus: &Bus, kind: Kind, content: Content) {
     let payload = ActivityLine { content: Some(content) }.encode_to_vec();
     let subject = Activity { sandbox_id: ID, kind }.to_string();
-    eventually(LONG, "it is stored", async || bus.enqueue(subject.clone(), Bytes::from(payload.clone()), None).await)
-        .await;
+    eventually(LONG, "it is stored", async || match bus.enqueue(subject.clone(), payload.clone().into(), None).await {
+        // Not stored: the stream is not there yet. One of which nothing is known might be stored twice.
+        Err(error) if error.is_definite() => Err(error),
+        Err(error) => panic!("{error}"),
+        Ok(()) => Ok(()),
+    })
+    .await;
 }
 
 async fn open(client: &Client, request: WatchSandboxRequest) -> Result<Streaming<SandboxStreamEvent>, Status> {
@@ -80,6 +96,11 @@ async fn open(client: &Client, request: WatchSandboxRequest) -> Result<Streaming
     let first = timeout(LONG, stream.message()).await.unwrap()?.unwrap();
     assert!(matches!(first.payload, Some(Payload::Sandbox(_))) && first.cursor.is_empty(), "{first:?}");
     Ok(stream)
+}
+
+async fn next_payload(stream: &mut Streaming<SandboxStreamEvent>) -> Payload {
+    let event = timeout(LONG, stream.message()).await.expect("an event").unwrap().expect("the stream goes on");
+    event.payload.unwrap()
 }
 
 /// The next line's message or event's reason, and its cursor; `!` for a warning.
@@ -218,41 +239,67 @@ async fn a_restart_of_the_broker_loses_no_line_and_repeats_none() {
     let mut stream = open(&client, follow()).await.unwrap();
     assert_eq!(texts(&mut stream, 1).await, ["1"]);
     for number in 2..5 {
+        let connects = writers.bridge.connects();
         world.broker.kill().await;
         world.broker.resume().await;
+        let again = async || if writers.bridge.connects() > connects { Ok(()) } else { Err("not connected") };
+        eventually(LONG, "the writer is connected again", again).await;
         writers.log("INFO", "sandbox", number).await;
         assert_eq!(texts(&mut stream, 1).await, [number.to_string()]);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_comes_amid_any_number_of_lines() {
+async fn a_status_comes_before_lines_that_wait() {
     let world = World::new().await;
     world.watch.put(ID, NAME, 1, SandboxPhase::Provisioning).await;
     let (client, writers) = (world.client(ROOT).await, Writers::of(&world).await);
-    let mut stream = open(&client, WatchSandboxRequest { follow_status: true, ..follow() }).await.unwrap();
-    let writing = async {
-        for number in 0_u64.. {
-            writers.log("INFO", "sandbox", number).await;
-        }
-    };
-    let watching = async {
-        for version in 2..10 {
-            world.watch.put(ID, NAME, version, SandboxPhase::Ready).await;
-            loop {
-                let event = timeout(LONG, stream.message()).await.unwrap().unwrap().unwrap();
-                if let Some(Payload::Sandbox(sandbox)) = event.payload {
-                    assert_eq!(sandbox.metadata.unwrap().resource_version, version);
-                    break;
-                }
+    writers.fill(LINES as usize).await;
+    let narrow = world.narrow_client(ROOT).await;
+    let request = WatchSandboxRequest { follow_status: true, log_tail_lines: LINES, ..follow() };
+    let mut slow = open(&narrow, request).await.unwrap();
+    assert_eq!(texts(&mut slow, 10).await.last().unwrap(), "9");
+
+    let status = WatchSandboxRequest { follow_status: true, follow_logs: false, follow_events: false, ..follow() };
+    let mut other = open(&client, status).await.unwrap();
+    world.watch.put(ID, NAME, 2, SandboxPhase::Ready).await;
+    assert!(matches!(next_payload(&mut other).await, Payload::Sandbox(_)), "the edge knows of it");
+    let mut lines = 10;
+    loop {
+        match next_payload(&mut slow).await {
+            Payload::Log(_) => lines += 1,
+            Payload::Sandbox(sandbox) => {
+                assert_eq!(sandbox.metadata.unwrap().resource_version, 2);
+                break;
             }
+            other => panic!("{other:?}"),
         }
-    };
-    timeout(2 * LONG, async {
-        tokio::select! { () = writing => {}, () = watching => {} }
-    })
-    .await
-    .unwrap();
+    }
+    assert!(lines < LINES / 2, "{lines} lines came before it");
+    while lines < LINES {
+        assert!(matches!(next_payload(&mut slow).await, Payload::Log(_)));
+        lines += 1;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_follows_events_alone_loses_nothing_when_lines_are_trimmed() {
+    let world = World::new().await;
+    world.watch.put(ID, NAME, 1, SandboxPhase::Provisioning).await;
+    let (client, writers) = (world.client(ROOT).await, Writers::of(&world).await);
+    writers.event("e1").await;
+    let events = WatchSandboxRequest { follow_logs: false, event_tail: 1, ..follow() };
+    let mut stream = open(&client, events.clone()).await.unwrap();
+    let (first, cursor) = next(&mut stream).await;
+    assert_eq!(first, "e1");
+
+    writers.fill(LINES as usize + 1).await;
+    let resume = |request| WatchSandboxRequest { resume_after_cursor: cursor.clone(), ..request };
+    writers.event("e2").await;
+    assert_eq!(texts(&mut stream, 1).await, ["e2"], "and no warning");
+    let mut resumed = open(&client, resume(events)).await.unwrap();
+    assert_eq!(texts(&mut resumed, 1).await, ["e2"]);
+    assert_eq!(open(&client, resume(follow())).await.unwrap_err().code(), Code::OutOfRange);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,6 +36,13 @@ impl Client {
         Self { channel, token: token.to_owned() }
     }
 
+    /// One that takes what it has not read yet only in small portions.
+    pub(crate) async fn narrow(address: SocketAddr, token: &str) -> Self {
+        let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
+        let channel = endpoint.initial_stream_window_size(2048).connect().await.unwrap();
+        Self { channel, token: token.to_owned() }
+    }
+
     /// The generated client.
     pub(crate) fn api(&self) -> OpenShellClient<InterceptedService<Channel, Bearer>> {
         OpenShellClient::with_interceptor(self.channel.clone(), Bearer(self.token.clone()))

@@ -93,6 +93,10 @@ impl World {
     pub(crate) async fn client(&self, token: &str) -> Client {
         Client::connect(self.edge.address, token).await
     }
+
+    pub(crate) async fn narrow_client(&self, token: &str) -> Client {
+        Client::narrow(self.edge.address, token).await
+    }
 }
 
 impl Running {

@@ -22,7 +22,7 @@ pub(crate) struct Wanted {
     lines: u32,
     /// Of the past only what is not older, in seconds
     #[arg(long, value_name = "SECONDS")]
-    since: Option<u64>,
+    since: Option<u32>,
     /// Only lines that matter as much: ERROR, WARN, INFO, DEBUG, TRACE
     #[arg(long, default_value = "", hide_default_value = true)]
     level: String,
@@ -39,7 +39,7 @@ pub(crate) async fn run(
     wanted: Wanted,
 ) -> anyhow::Result<()> {
     let Wanted { name, follow, lines, since, level, sources } = wanted;
-    let since_time = since.map(|seconds| (now() - Duration::from_secs(seconds)).into());
+    let since_time = since.map(|seconds| (now() - Duration::from_secs(seconds.into())).into());
     let workspace_scope = scope(workspace);
     if !follow {
         let request =
