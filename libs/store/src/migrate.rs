@@ -125,7 +125,8 @@ pub struct Raised {
 }
 
 /// Raises the epoch: after a restore or a failover of Postgres, what caches show of its former life is older than
-/// anything they will see.
+/// anything they will see. It follows the clock, so that it rises also from a value that was raised before in a life that
+/// another restore has undone.
 ///
 /// # Errors
 /// See [`MigrateError`].
@@ -137,8 +138,8 @@ pub async fn raise_epoch(owner_url: &SecretString) -> Result<Raised, MigrateErro
         .map_err(|source| MigrateError::Postgres { doing: "raising the epoch", source })?;
     drop(client);
     drop(connection.await);
-    let now = row.get::<_, i64>(0).cast_unsigned();
-    Ok(Raised { before: now - 1, now })
+    let value = |column: usize| row.get::<_, i64>(column).cast_unsigned();
+    Ok(Raised { before: value(0), now: value(1) })
 }
 
 async fn connect(owner_url: &SecretString) -> Result<(Client, JoinHandle<()>), MigrateError> {

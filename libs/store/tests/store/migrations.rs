@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use roadstead_proto::role::Role;
-use roadstead_store::migrate::{Raised, migrate, raise_epoch};
+use roadstead_store::migrate::{migrate, raise_epoch};
 use roadstead_testkit::sql::Session;
 
 use crate::world::{World, login, passwords};
@@ -70,16 +70,30 @@ async fn until(side: &mut Session, sql: &str, expected: &str) {
 
 #[tokio::test]
 async fn the_epoch_rises_only_by_its_owner() {
-    let mut world = World::new().await;
-    assert_eq!(
-        raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap(),
-        Raised { before: 1, now: 2 }
-    );
-    assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), 2);
-    assert_eq!(world.sql.value("select value from roadstead.epoch").await, "2");
+    let world = World::new().await;
+    let raised = raise_epoch(&world.postgres.owner().url_with_password().into()).await.unwrap();
+    assert_eq!(raised.before, 1);
+    assert!(raised.now > 1);
+    assert_eq!(world.role(Role::ConfigSnapshot).epoch().await.unwrap(), raised.now);
     let mut admission = Session::open(&login(&world.postgres, Role::Admission)).await;
     let refused = admission.try_run("update roadstead.epoch set value = 9").await.unwrap_err();
     assert_eq!(refused.state, "42501");
+}
+
+#[tokio::test]
+async fn each_life_after_a_restore_has_an_epoch_above_all_before_it_whatever_was_restored() {
+    let mut world = World::new().await;
+    let owner = world.postgres.owner().url_with_password().into();
+    let ahead = i64::MAX as u64 / 2;
+    let mut last = 0;
+    // The same backup twice, then one of a server whose clock was ahead.
+    for (restored, at_least) in [(1, 2), (1, 2), (ahead, ahead + 1)] {
+        world.sql.run(&format!("update roadstead.epoch set value = {restored}")).await;
+        let raised = raise_epoch(&owner).await.unwrap();
+        assert_eq!(raised.before, restored);
+        assert!(raised.now > last && raised.now >= at_least, "{raised:?} after {last}");
+        last = raised.now;
+    }
 }
 
 /// What each role may not do; `insufficient_privilege` is the answer to all of it.
