@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use roadstead_proto::role::Role;
 use roadstead_store::mutation::{Command, Locks};
 use roadstead_store::{Database, FlightError};
-use roadstead_testkit::soak;
+use roadstead_testkit::{eventually, soak};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -69,6 +70,43 @@ async fn the_count_is_never_above_the_quota_and_in_the_end_that_of_the_claims() 
     assert!(given.load(Ordering::Relaxed) > 20, "nothing was given again");
     assert_eq!(left, given.load(Ordering::Relaxed) - gone);
     assert_eq!(world.store.quota_used(&CALLER).await.unwrap(), left);
+}
+
+#[tokio::test]
+async fn the_first_claim_while_the_last_one_goes_finds_or_makes_all_slots() {
+    let mut world = World::new().await;
+    assert!(claim(&world.store, CALLER).await);
+    let caller = "(select caller from roadstead.quota_slot limit 1)";
+    world.sql.hold(&format!("select roadstead.uncount_claims({caller}, 1)")).await;
+    let store = world.store.clone();
+    let next = tokio::spawn(async move { claim(&store, CALLER).await });
+    let waits = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event_type = 'Lock' and query like '%count_claim%'";
+    let postgres = &world.postgres;
+    eventually(Duration::from_secs(20), "it waits", async || postgres.session().await.value(waits).await == "1").await;
+    world.sql.run("commit").await;
+    assert!(next.await.unwrap());
+    let slots = "select count(*) || ' ' || sum(used) from roadstead.quota_slot";
+    assert_eq!(world.sql.value(slots).await, "8 1");
+}
+
+#[tokio::test]
+async fn a_quota_that_was_lowered_is_kept_whatever_the_slots_hold() {
+    let mut world = World::new().await;
+    for _ in 0..9 {
+        assert!(claim(&world.store, CALLER).await);
+    }
+    world.sql.run("update roadstead.quota_slot set used = case slot when 3 then 9 else 0 end").await;
+    let mut settings = settings(&login(&world.postgres, Role::Admission), Role::Admission);
+    for (quota, given) in [(8, 0), (9, 0), (12, 3)] {
+        settings.quota = quota;
+        let store = Database::connect(settings.clone()).unwrap();
+        for _ in 0..given {
+            assert!(claim(&store, CALLER).await, "of {quota}");
+        }
+        assert!(!claim(&store, CALLER).await, "above {quota}");
+        assert_eq!(store.quota_used(&CALLER).await.unwrap(), 9 + given);
+    }
 }
 
 /// The COMMIT of a command holds what it counted until the log is on disk.
