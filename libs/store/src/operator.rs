@@ -42,7 +42,8 @@ pub struct Unresolved {
     pub caller: Vec<u8>,
     /// Scope of its claim; empty without one.
     pub scope: String,
-    /// Set if it holds a claim.
+    pub claimed: bool,
+    /// Of its claim; an older program did not note it.
     pub request_id: Option<Uuid>,
     pub since: SystemTime,
     /// When its executor has given up at the latest.

@@ -56,6 +56,8 @@ pub enum Refusal {
     OutcomeUncertain,
     #[error("the answer of the call with this request id cannot be shown: {0}; this call did nothing")]
     ReplayUnavailable(&'static str),
+    #[error("the call had its effect, as an operator found out; its answer is not known; read the state")]
+    AnswerUnknown,
     #[error("this session is not the sandbox's; close it and connect again")]
     NotTheSession,
     #[error("the call could not be completed now; nothing was done, retry")]
@@ -96,7 +98,9 @@ impl Refusal {
                 .metadata("current_resource_version", current.to_string()),
             Self::PayloadMismatch => Status::because(Reason::RequestIdPayloadMismatch, message),
             Self::OutcomeUncertain => Status::because(Reason::RequestOutcomeUncertain, message),
-            Self::ReplayUnavailable(_) => Status::because(Reason::RequestReplayUnavailable, message),
+            Self::ReplayUnavailable(_) | Self::AnswerUnknown => {
+                Status::because(Reason::RequestReplayUnavailable, message)
+            }
             Self::Unavailable => Status::new(self.code(), message).retry_after(Duration::from_secs(1)),
             Self::NotFound { .. }
             | Self::AlreadyExists { .. }
@@ -123,9 +127,11 @@ impl Refusal {
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::Unserved(_) => Code::Unimplemented,
             Self::DeadlinePassed => Code::DeadlineExceeded,
-            Self::Precondition(_) | Self::PayloadMismatch | Self::OutcomeUncertain | Self::ReplayUnavailable(_) => {
-                Code::FailedPrecondition
-            }
+            Self::Precondition(_)
+            | Self::PayloadMismatch
+            | Self::OutcomeUncertain
+            | Self::ReplayUnavailable(_)
+            | Self::AnswerUnknown => Code::FailedPrecondition,
             Self::Unavailable => Code::Unavailable,
             Self::Internal => Code::Internal,
         }
@@ -149,6 +155,7 @@ impl Refusal {
             Self::PayloadMismatch => "payload_mismatch",
             Self::OutcomeUncertain => "outcome_uncertain",
             Self::ReplayUnavailable(_) => "replay_unavailable",
+            Self::AnswerUnknown => "answer_unknown",
             Self::NotTheSession => "not_the_session",
             Self::Unavailable => "unavailable",
             Self::Internal => "internal",

@@ -15,9 +15,9 @@ const BEGIN: &str = "INSERT INTO effect (command_id, method, caller, claimed, sc
 const BEGUN_BY: &str = "SELECT EXISTS (SELECT FROM effect WHERE command_id = $1 AND executor = $2)";
 const END: &str = "WITH hit AS (DELETE FROM effect WHERE command_id = $1 RETURNING 1)
     SELECT roadstead.must_hit(count(*), 'effect') FROM hit";
-const LIST: &str = "SELECT command_id, method, caller, scope, request_id, since, until FROM effect
+const LIST: &str = "SELECT command_id, method, caller, claimed, scope, request_id, since, until FROM effect
     WHERE (since, command_id) > ($1, $2) ORDER BY since, command_id LIMIT $3";
-const BY_ID: &str = "SELECT command_id, method, caller, scope, request_id, since, until FROM effect
+const BY_ID: &str = "SELECT command_id, method, caller, claimed, scope, request_id, since, until FROM effect
     WHERE command_id = $1";
 const COUNT: &str = "SELECT count(*) FROM effect";
 const COUNT_CLAIMED: &str = "SELECT count(*) FROM effect WHERE claimed";
@@ -62,6 +62,7 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Unresolved, Malformed> {
         command_id: fields.take()?,
         method: fields.take()?,
         caller: fields.take()?,
+        claimed: fields.take()?,
         scope: fields.take()?,
         request_id: fields.take()?,
         since: fields.time()?,

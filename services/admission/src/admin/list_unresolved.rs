@@ -53,6 +53,7 @@ mod tests {
             command_id: Uuid::from_u128(7),
             method: "x".into(),
             caller: Vec::new(),
+            claimed: false,
             scope: String::new(),
             request_id: None,
             since,

@@ -45,8 +45,14 @@ fn finding(outcome: Outcome) -> Result<Finding, Refusal> {
     }
 }
 
-/// Only once its executor cannot be at work any more: it could still have the effect, or write it down.
+/// Only once its executor cannot be at work any more: it could still have the effect, or write it down. And only with
+/// its claim, which would stay unresolved for good.
 fn may_settle(unresolved: &Unresolved, now: SystemTime) -> Result<(), Refusal> {
+    if unresolved.claimed && unresolved.request_id.is_none() {
+        let problem =
+            "an older program began the command and did not note its request id, so its claim cannot be found";
+        return Err(Refusal::precondition(problem));
+    }
     match unresolved.until.duration_since(now) {
         Ok(left) => {
             let seconds = (left + Duration::from_millis(999)).as_secs().max(1);
@@ -60,7 +66,7 @@ fn may_settle(unresolved: &Unresolved, now: SystemTime) -> Result<(), Refusal> {
 /// What the command itself is told from now on.
 const fn told(finding: Finding) -> Refusal {
     match finding {
-        Finding::Happened => Refusal::ReplayUnavailable("an operator found out that it happened"),
+        Finding::Happened => Refusal::AnswerUnknown,
         Finding::DidNotHappen => Refusal::Aborted("an operator found out that the call had no effect"),
     }
 }
@@ -74,26 +80,49 @@ const fn word(finding: Finding) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use roadstead_service_kit::status::{Reason, from_bytes, reason_of};
     use uuid::Uuid;
 
     use super::*;
 
-    #[test]
-    fn nobody_settles_what_may_still_be_at_work() {
-        let until = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
-        let unresolved = Unresolved {
+    fn begun(until: SystemTime) -> Unresolved {
+        Unresolved {
             command_id: Uuid::nil(),
             method: "x".into(),
             caller: Vec::new(),
             scope: String::new(),
+            claimed: false,
             request_id: None,
             since: SystemTime::UNIX_EPOCH,
             until,
-        };
+        }
+    }
+
+    #[test]
+    fn nobody_settles_what_may_still_be_at_work() {
+        let until = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let unresolved = begun(until);
         for early in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(60)] {
             let refused = may_settle(&unresolved, until - early).unwrap_err();
             assert!(refused.to_string().contains("may still be at work"), "{refused}");
         }
         assert_eq!(may_settle(&unresolved, until + Duration::from_millis(1)), Ok(()));
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_found_is_not_left_behind() {
+        let until = SystemTime::UNIX_EPOCH;
+        let nameless = Unresolved { claimed: true, ..begun(until) };
+        let refused = may_settle(&nameless, until + Duration::from_secs(1)).unwrap_err();
+        assert!(refused.to_string().contains("request id"), "{refused}");
+        let named = Unresolved { request_id: Some(Uuid::nil()), ..nameless };
+        assert_eq!(may_settle(&named, until + Duration::from_secs(1)), Ok(()));
+    }
+
+    #[test]
+    fn what_had_its_effect_is_not_told_that_it_did_nothing() {
+        let told = told(Finding::Happened);
+        assert!(!told.to_string().contains("nothing"), "{told}");
+        assert_eq!(reason_of(&from_bytes(&told.status().to_bytes())), Some(Reason::RequestReplayUnavailable));
     }
 }
