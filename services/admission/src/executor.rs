@@ -34,8 +34,8 @@ const AWAY: Duration = Duration::from_secs(1);
 const TRIES: u32 = 4;
 /// A try that took longer than this waited for a row: others in the queue come first.
 const LONG_TRY: Duration = Duration::from_secs(1);
-/// A duplicate is told that the outcome is uncertain after this many deliveries: each costs the lock's time-out of
-/// 200 ms and the pause, so that makes some 5 s.
+/// A duplicate is told that the outcome is uncertain after this many deliveries. Each costs the pause, and the lock's
+/// time-out of 200 ms if the other command is in a transaction: 3 s, or at most 5.
 const DELIVERIES_OF_A_DUPLICATE: u64 = 12;
 /// Deliveries set aside that are kept; beyond that they are only counted, for a door gone mad must not fill the database.
 const SET_ASIDE_KEPT: i64 = 10_000;
@@ -60,7 +60,8 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     /// How long an effect outside Postgres may take.
     pub(crate) effect_time: Duration,
-    /// Effects at a time. Fewer than commands: what lies outside may hang, and must not stop all else.
+    /// Effects at a time. Fewer than commands, and half of the places of those that come again: what lies outside may
+    /// hang, and must not stop all else.
     pub(crate) effect_slots: Semaphore,
     pub(crate) again: Again,
 }
@@ -82,9 +83,6 @@ impl Executor {
         let parts = &self.0;
         let label = Reason { reason: queue_word(queue) };
         parts.metrics.waiting.get_or_create(&label).set(i64::try_from(delivery.pending()).unwrap_or(i64::MAX));
-        let Some(_place) = parts.again.place(queue, delivery.attempt()) else {
-            return self.put_back(delivery, "crowded", CROWDED).await;
-        };
         let opened = parts.opener.open(queue, delivery.subject(), delivery.reply(), delivery.payload(), clock::now());
         let envelope = match opened {
             Ok(envelope) => envelope,
@@ -94,16 +92,25 @@ impl Executor {
         let (id, name) = (envelope.command.id, envelope.command.name.text());
         let span = tracing::info_span!("command", %id, method = name);
         telemetry::continue_trace(&span, &envelope.command.traceparent);
-        self.run(envelope, delivery, begun).instrument(span).await;
+        self.run(queue, envelope, delivery, begun).instrument(span).await;
     }
 
-    async fn run(&self, envelope: Envelope, delivery: Delivery, begun: Instant) {
+    async fn run(&self, queue: Queue, envelope: Envelope, delivery: Delivery, begun: Instant) {
         let Envelope { command, sealed, reply } = envelope;
         let (id, method) = (command.id, command.name.text());
         let attempt = self.0.core.attempt(command);
         let deliveries = delivery.attempt();
-        match delivery.holding(self.settle(&attempt, deliveries)).await {
-            End::PutBack(reason, pause) => self.put_back(delivery, reason, pause).await,
+        let work = async {
+            match self.0.again.place(queue, deliveries) {
+                Some(_place) => self.settle(&attempt, deliveries).await,
+                None => self.crowded(&attempt).await,
+            }
+        };
+        match delivery.holding(work).await {
+            End::PutBack(reason, pause) => {
+                let pause = again::cut(pause, attempt.command.deadline, clock::now());
+                self.put_back(delivery, reason, pause).await;
+            }
             End::Left => delivery.ack().await,
             End::Told(outcome, marks) => match self.0.minter.answer(id, &outcome, clock::now()) {
                 Some(answer) => {
@@ -196,11 +203,29 @@ impl Executor {
         }
     }
 
+    /// There is no place. Only the end of a command whose time is over is cheap enough to be had without one.
+    async fn crowded(&self, attempt: &Attempt<'_>) -> End {
+        match attempt.command.deadline.duration_since(clock::now()) {
+            Ok(_) => End::PutBack("crowded", CROWDED),
+            Err(_) => self.later(attempt, "crowded", |_| CROWDED).await,
+        }
+    }
+
     /// Rows stayed locked. Nothing was done, so the command may try until its deadline.
     async fn contended(&self, attempt: &Attempt<'_>, deliveries: u64) -> End {
-        match self.0.database.now().await {
-            Ok(now) if now > attempt.command.deadline => self.refuse(attempt, &Refusal::DeadlinePassed).await,
-            Ok(_) => End::PutBack("contended", again::pause(deliveries)),
+        self.later(attempt, "contended", |left| again::pause(deliveries, left)).await
+    }
+
+    /// Puts back a command of which nothing was done, or tells that its time is over.
+    async fn later(
+        &self,
+        attempt: &Attempt<'_>,
+        reason: &'static str,
+        pause: impl FnOnce(Duration) -> Duration,
+    ) -> End {
+        match self.0.database.now().await.map(|now| attempt.command.deadline.duration_since(now)) {
+            Ok(Ok(left)) => End::PutBack(reason, pause(left)),
+            Ok(Err(_)) => self.refuse(attempt, &Refusal::DeadlinePassed).await,
             Err(_) => End::PutBack("database_away", AWAY),
         }
     }

@@ -152,7 +152,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         metrics,
         again: Again::new(command_slots, report_slots),
         effect_time: Duration::from_secs(effect_seconds),
-        effect_slots: Semaphore::new(usize::from(command_slots / 2).max(1)),
+        effect_slots: Semaphore::new(usize::from(command_slots / 4).max(1)),
     });
     let executor = Executor(Arc::clone(&parts));
 
