@@ -11,7 +11,9 @@ use crate::refusal::Refusal;
 
 /// An effect outside Postgres, decided on. Nothing happens until it is performed.
 pub trait Effect: fmt::Debug + Send + Sync {
-    /// Has the effect. Called at most once for a command, with no transaction open; dropped when its time is over.
+    /// Has the effect. Called at most once for a command, with no transaction open; dropped when its time is over. A
+    /// process may be stopped between its last look at the clock and what it sends, so a request should also tell the
+    /// other side until when it is to be executed, if that side can be told.
     fn perform(&self) -> Pin<Box<dyn Future<Output = Ended> + Send + '_>>;
 }
 

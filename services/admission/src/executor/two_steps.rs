@@ -7,7 +7,7 @@ use std::time::Duration;
 use roadstead_store::mutation::{Ledger, Locks, Outcome};
 use roadstead_store::{FlightError, InFlight};
 use tokio::sync::SemaphorePermit;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
 use super::{AWAY, End, Executor};
@@ -78,7 +78,12 @@ impl Executor {
     ) -> End {
         // A process that was stopped until now must not begin what an operator may settle.
         let ended = if Instant::now() < until {
-            timeout_at(until, effect.perform()).await.unwrap_or(Ended::Unknown("it did not end in time"))
+            // The clock first, for the process may be stopped at any point.
+            tokio::select! {
+                biased;
+                () = sleep_until(until) => Ended::Unknown("it did not end in time"),
+                ended = effect.perform() => ended,
+            }
         } else {
             Ended::DidNotHappen(Refusal::Unavailable)
         };
