@@ -124,6 +124,14 @@ impl Builder {
         ended.map(|(standing, _)| standing)
     }
 
+    /// The epoch of a sandbox's entry, if it has one.
+    ///
+    /// # Errors
+    /// The bucket cannot be read now.
+    pub(crate) async fn standing_epoch(&self, sandbox_id: Uuid) -> Result<Option<u64>, ReadError> {
+        Ok(self.read(&sandbox_id.to_string()).await?.standing.map(|entry| entry.epoch))
+    }
+
     /// Composes what was read, without touching any entry: for polls.
     ///
     /// # Errors

@@ -72,8 +72,21 @@ pub(crate) async fn look(bus: Bus, builder: Builder, losses: watch::Sender<u64>,
                 continue;
             }
         };
+        // Nobody may have been there to see the epoch rise.
+        let former = if life.is_unknown() {
+            match stop.run_until_cancelled(any_of_former_life(&builder, epoch)).await {
+                Some(Ok(former)) => former,
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the entries cannot be looked at");
+                    continue;
+                }
+                None => return,
+            }
+        } else {
+            false
+        };
         match builder.bucket().incarnation().await {
-            Ok(incarnation) if life.see(&incarnation, epoch) == Seen::Loss => {
+            Ok(incarnation) if life.see(&incarnation, epoch, former) == Seen::Loss => {
                 tracing::warn!("broker or database lost or rolled back snapshots; all are compared at full speed");
                 builder.metrics().lost();
                 losses.send_modify(|count| *count += 1);
@@ -82,6 +95,18 @@ pub(crate) async fn look(bus: Bus, builder: Builder, losses: watch::Sender<u64>,
             Err(error) => tracing::debug!(%error, "the bucket of snapshots cannot be looked at"),
         }
     }
+}
+
+/// Whether an entry is of an earlier epoch than the database.
+async fn any_of_former_life(builder: &Builder, epoch: u64) -> Result<bool, SweepError> {
+    let entries = keys(builder).await?.into_iter().map(|id| builder.standing_epoch(id));
+    let mut epochs = stream::iter(entries).buffer_unordered(AT_FULL_SPEED);
+    while let Some(of) = epochs.next().await {
+        if of?.is_some_and(|of| of < epoch) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Sweeps while this replica has the right to, until `stop`. `rate` is in builds per second.
