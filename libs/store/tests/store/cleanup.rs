@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::world::{CALLER, World, claimed, effect, policy, sandbox};
 
-/// Rows that one statement of the role's sweeps removes.
+/// Rows that one statement of these sweeps removes.
 const BITE: u32 = 500;
 
 /// Completed claims of one caller, a day old and more, with their count.

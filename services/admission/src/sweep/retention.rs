@@ -10,6 +10,8 @@ use crate::metrics::Reason;
 
 /// Rows that one statement removes. Small, so that nobody's commit waits for it.
 const ROWS: u32 = 500;
+/// The same of claims: each may be another caller's, whose count is locked with it.
+const CLAIMS: u32 = 50;
 /// The same of policies, which are large.
 const POLICIES: u32 = 50;
 /// Pause between two statements of a round.
@@ -41,8 +43,9 @@ impl Table {
 
     const fn most(self) -> u32 {
         match self {
+            Self::Claim => CLAIMS,
             Self::Forgotten => POLICIES,
-            Self::Command | Self::Claim | Self::Process | Self::SetAside => ROWS,
+            Self::Command | Self::Process | Self::SetAside => ROWS,
         }
     }
 
