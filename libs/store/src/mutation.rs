@@ -172,6 +172,9 @@ pub enum Ledger {
     Claimed(ClaimRow),
 }
 
+/// The format of the claims that this version writes and reads.
+pub const CLAIM_FORMAT: i16 = 1;
+
 /// A stored claim.
 #[derive(Clone, Debug)]
 pub struct ClaimRow {

@@ -5,13 +5,10 @@ use uuid::Uuid;
 
 use crate::fields::{Malformed, first};
 use crate::flight::Step;
-use crate::mutation::{Claim, ClaimRow, Command};
+use crate::mutation::{CLAIM_FORMAT, Claim, ClaimRow, Command};
 use crate::operator::{Finding, Unresolved};
 use crate::parameter::{Parameter, value};
 use crate::retention::CLAIM_KEPT;
-
-/// Format of the rows that are written now.
-const FORMAT: i16 = 1;
 
 /// A success that is kept long enough is treated as absent. An unresolved claim never is.
 const DELETE_EXPIRED: &str = "DELETE FROM claim
@@ -80,7 +77,7 @@ pub(crate) fn insert(command: &Command, claim: &Claim, workspace: Option<&str>) 
         command,
         claim,
         [
-            value(FORMAT),
+            value(CLAIM_FORMAT),
             value(claim.protected),
             value(claim.key_id.clone()),
             value(claim.fingerprint.to_vec()),

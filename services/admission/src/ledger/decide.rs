@@ -1,19 +1,15 @@
 //! The decision about a command whose request id may have been seen before (behaviour 2.6, in its order).
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use prost::Message as _;
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{ClaimRow, Ledger, Outcome};
+use roadstead_store::mutation::{CLAIM_FORMAT, ClaimRow, Ledger, Outcome};
+use roadstead_store::retention::CLAIM_KEPT;
 use uuid::Uuid;
 
 use super::{Fingerprint, Fingerprints};
 use crate::refusal::Refusal;
-
-/// The format of the claims that this version writes and reads.
-pub const FORMAT: i16 = 1;
-/// How long a success can be shown again, from its completion.
-pub const RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// What is asked of the ledger, beside the key.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +59,7 @@ pub fn decide(ledger: &Ledger, asked: Option<Asked<'_>>) -> Verdict {
 }
 
 fn against(claim: &ClaimRow, asked: Asked<'_>) -> Verdict {
-    if claim.format != FORMAT {
+    if claim.format != CLAIM_FORMAT {
         return unavailable("its record has a format that this server does not know");
     }
     if claim.completed_at.is_some_and(|completed_at| expired(completed_at, asked.now)) {
@@ -96,7 +92,7 @@ fn against(claim: &ClaimRow, asked: Asked<'_>) -> Verdict {
 /// Whether a success of that time is forgotten.
 #[must_use]
 pub fn expired(completed_at: SystemTime, now: SystemTime) -> bool {
-    now.duration_since(completed_at).is_ok_and(|age| age >= RETENTION)
+    now.duration_since(completed_at).is_ok_and(|age| age >= CLAIM_KEPT)
 }
 
 fn unavailable(why: &'static str) -> Verdict {
@@ -105,6 +101,8 @@ fn unavailable(why: &'static str) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use bytes::Bytes;
     use proptest::prelude::*;
     use roadstead_proto::internal::receipt;
@@ -144,7 +142,7 @@ mod tests {
         let kept = keys.keep(Protection::Keyed, stored).unwrap();
         let workspace = Uuid::from_u128(1);
         let claim = ClaimRow {
-            format: if case.known_format { FORMAT } else { FORMAT + 1 },
+            format: if case.known_format { CLAIM_FORMAT } else { CLAIM_FORMAT + 1 },
             protected: case.same_class,
             key_id: if case.known_key { kept.key_id } else { "lost".into() },
             fingerprint: kept.hash.to_vec(),
@@ -166,7 +164,7 @@ mod tests {
     fn table(case: Case) -> &'static str {
         match case {
             Case { known_format: false, .. } => "unavailable",
-            Case { age: Some(age), .. } if age >= RETENTION => "expired",
+            Case { age: Some(age), .. } if age >= CLAIM_KEPT => "expired",
             Case { known_key: false, .. } => "unavailable",
             Case { same_payload: false, .. } => "mismatch",
             Case { same_workspace: false, .. } | Case { same_class: false, .. } => "unavailable",
@@ -193,8 +191,8 @@ mod tests {
         let ages = prop_oneof![
             Just(None),
             (0_u64..200_000).prop_map(|seconds| Some(Duration::from_secs(seconds))),
-            Just(Some(RETENTION)),
-            Just(Some(RETENTION - Duration::from_nanos(1))),
+            Just(Some(CLAIM_KEPT)),
+            Just(Some(CLAIM_KEPT - Duration::from_nanos(1))),
         ];
         (any::<[bool; 6]>(), ages).prop_map(|(flags, age)| {
             let [known_format, known_key, same_payload, same_workspace, same_class, readable] = flags;
