@@ -79,12 +79,27 @@ impl Operator {
         let reply = bus
             .request(subject::admin(call), request.encode_to_vec().into(), TIMEOUT)
             .await
-            .context("no admission answered; is one running?")?;
+            .context(unanswered(call))?;
         let answer = seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
         match internal::Answer::decode(answer)?.outcome {
             Some(Outcome::Response(response)) => Ok(R::decode(response)?),
             Some(Outcome::Status(status)) => bail!("{}", status::from_bytes(&status).message()),
             None => bail!("admission gave an empty answer"),
+        }
+    }
+}
+
+/// What no answer means: whoever only asked may ask again, but an act may have been done.
+const fn unanswered(call: AdminCall) -> &'static str {
+    match call {
+        AdminCall::SettleCommand => {
+            "no admission answered, and the command may be settled all the same: see `roadstead admission show ID`"
+        }
+        AdminCall::ReactivateWorkspace => {
+            "no admission answered, and the workspace may be active all the same: see `roadstead workspace get NAME`"
+        }
+        AdminCall::MintSandboxToken | AdminCall::GetCommand | AdminCall::ListUnresolved => {
+            "no admission answered; is one running?"
         }
     }
 }
