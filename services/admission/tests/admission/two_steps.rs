@@ -290,7 +290,7 @@ async fn made_at_once(world: &World, named: &str, count: u64) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_cut_off_fills_a_quota_until_it_is_settled_and_successes_for_a_day() {
-    let (mut world, outside) = world(&["--request-id-quota=8"]).await;
+    let (mut world, outside) = world(&["--request-id-quota=8", "--command-slots=16"]).await;
     let patience = Duration::from_secs(3);
     let mut cut_off = JoinSet::new();
     for at in 0..4 {
