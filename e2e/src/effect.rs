@@ -110,18 +110,36 @@ pub fn judge(mutations: &[Mutation], effects: &BTreeMap<String, u64>) -> Vec<Fau
     judged.chain(unasked).collect()
 }
 
-/// Counts the effects of a [`crate::Load`]'s mutations in a workspace: sandboxes by name, revisions of policies by the
-/// annotation they were written with.
+/// Notes the mark of every effect that is committed from then on, for good: what it made may be deleted or, like an old
+/// revision of a policy, pruned. Marks are the names of sandboxes that begin with `m`, and the annotations of revisions.
+const JOURNAL: &str = "
+    create schema if not exists effects;
+    create table if not exists effects.effect (workspace text, mark text);
+    create or replace function effects.note_sandbox() returns trigger language plpgsql security definer as $$
+    begin
+        insert into effects.effect values (new.workspace_name, new.name);
+        return null;
+    end $$;
+    create or replace function effects.note_revision() returns trigger language plpgsql security definer as $$
+    begin
+        insert into effects.effect
+            select workspace_name, new.provenance->>'mark' from roadstead.sandbox where id = new.scope;
+        return null;
+    end $$;
+    create or replace trigger note_effect after insert on roadstead.sandbox for each row
+        when (new.name like 'm%') execute function effects.note_sandbox();
+    create or replace trigger note_effect after insert on roadstead.policy_revision for each row
+        when (new.provenance->>'mark' is not null) execute function effects.note_revision()";
+
+/// Begins to note effects, so that they can be counted. A second time it changes nothing.
+pub async fn note(session: &mut Session) {
+    session.run(JOURNAL).await;
+}
+
+/// Counts the effects of a [`crate::Load`]'s mutations in a workspace since they are noted, by mark.
 pub async fn count(session: &mut Session, workspace: &str) -> BTreeMap<String, u64> {
-    let rows = session
-        .run(&format!(
-            "select name, count(*) from roadstead.sandbox where workspace_name = '{workspace}' and name like 'm%' \
-             group by name union all \
-             select r.provenance->>'mark', count(*) from roadstead.policy_revision r \
-             join roadstead.sandbox s on s.id = r.scope \
-             where s.workspace_name = '{workspace}' and r.provenance->>'mark' is not null group by 1"
-        ))
-        .await;
+    let count = format!("select mark, count(*) from effects.effect where workspace = '{workspace}' group by mark");
+    let rows = session.run(&count).await;
     rows.into_iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect()
 }
 

@@ -12,6 +12,7 @@ use roadstead_testkit::{Stack, generate, sql::Session, stack::Role};
 use crate::{
     Watched,
     api::{client, request_id, scope},
+    effect,
 };
 
 const READY_TIME: Duration = Duration::from_secs(30);
@@ -101,7 +102,9 @@ impl Fleet {
         for watch in members.iter().flat_map(|member| &member.watches) {
             watch.until(READY_TIME, "READY", |seen| seen.has_shown(SandboxPhase::Ready)).await;
         }
-        stack.session().await.run(JOURNAL).await;
+        let mut session = stack.session().await;
+        session.run(JOURNAL).await;
+        effect::note(&mut session).await;
         Self { workspace, members }
     }
 

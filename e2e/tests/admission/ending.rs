@@ -1,7 +1,7 @@
 //! A workspace that is being deleted: what is in it keeps it there, nothing new comes into it, and when it is gone
 //! nothing of it is left.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use roadstead_e2e::{
     api::{request_id, scope},
@@ -12,7 +12,7 @@ use roadstead_proto::api::v1::{
     CreateSandboxRequest, DeleteProviderRequest, DeleteSandboxRequest, DeleteWorkspaceRequest, DeletionOutcome,
     UpdateConfigRequest,
 };
-use roadstead_testkit::{generate, soak, stack::Plan};
+use roadstead_testkit::{eventually, generate, soak, stack::Plan};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 
@@ -20,6 +20,8 @@ use crate::world::{Answer, SOON, World, answer, create, create_provider};
 
 const ROUNDS: u32 = 4;
 const CREATORS: usize = 8;
+/// Retention sweeps every ten seconds.
+const CLEAN: Duration = Duration::from_secs(60);
 
 async fn delete(world: &World, edge: usize, workspace: &str) -> Result<DeletionOutcome, Status> {
     let request = DeleteWorkspaceRequest { name: workspace.to_owned(), request_id: request_id(), ..Default::default() };
@@ -40,7 +42,16 @@ fn creation(world: &World, workspace: &str, name: &str) -> CreateSandboxRequest 
     CreateSandboxRequest { workspace_scope: scope(workspace), ..world.creation(name, &request_id()) }
 }
 
-/// What is left of a workspace that is gone, by table.
+/// Waits until nothing is left of a workspace that is gone: the policies of its sandboxes go a few at a time.
+async fn leaves_nothing_behind(world: &World, workspace: &str) {
+    eventually(CLEAN, "nothing is left behind", async || {
+        let left = left_behind(world, workspace).await;
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
+}
+
+/// What is left of it, by table.
 async fn left_behind(world: &World, workspace: &str) -> Vec<(String, u64)> {
     let tables = world
         .sql(
@@ -104,7 +115,7 @@ async fn a_workspace_with_something_in_it_stays_terminating_takes_nothing_new_an
     };
     world.api(1).delete_provider(request).await.unwrap();
     assert_eq!(delete(&world, 1, &workspace).await.unwrap(), DeletionOutcome::Completed);
-    assert_eq!(left_behind(&world, &workspace).await, []);
+    leaves_nothing_behind(&world, &workspace).await;
     assert_eq!(delete(&world, 2, &workspace).await.unwrap_err().code(), Code::NotFound);
 }
 
@@ -168,7 +179,7 @@ async fn creations_that_race_a_deletion_are_in_its_way_or_refused_and_none_is_lo
                 assert_eq!(delete(&world, 2, &workspace).await.unwrap(), DeletionOutcome::Completed);
             }
         }
-        assert_eq!(left_behind(&world, &workspace).await, []);
+        leaves_nothing_behind(&world, &workspace).await;
         assert_eq!(world.count(&format!("workspace where name = '{workspace}'")).await, 0);
     }
 }

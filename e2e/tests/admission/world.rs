@@ -90,6 +90,7 @@ impl World {
         let stack = Stack::start(plan).await;
         let mut side = stack.session().await;
         side.run(JOURNAL).await;
+        effect::note(&mut side).await;
         let world = Self { workspace: generate::unique("fire"), stack, side: Mutex::new(side), tokens };
         world.create_workspace(&world.workspace).await;
         world

@@ -141,10 +141,11 @@ impl Story {
         self.impatiently(canaries, places).await;
         links().for_each(roadstead_testkit::Proxy::heal);
         // Whatever came of it, the system goes on.
-        let request = v1::GetProviderRequest { name: "git".into(), workspace_scope: scope("w") };
+        // All providers, for those calls may well have deleted any of them after nobody listened any more.
+        let request = v1::ListProvidersRequest { workspace_scope: scope("w"), ..Default::default() };
         eventually(SOON, "reads are answered again", async || {
             let authorization = bearer(&self.admin_token);
-            self.edge.call(Method::GetProvider, &authorization, request.encode_to_vec()).await.code == Code::Ok
+            self.edge.call(Method::ListProviders, &authorization, request.encode_to_vec()).await.code == Code::Ok
         })
         .await;
     }

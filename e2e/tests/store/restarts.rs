@@ -11,7 +11,7 @@ use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{Stack, eventually};
 use tokio::task::JoinSet;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_users_stop_and_delete_while_everything_restarts_stays_so_and_a_namesake_is_left_alone() {

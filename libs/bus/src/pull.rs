@@ -143,8 +143,12 @@ impl Shell {
     }
 
     fn refused(&mut self, bus: &Bus, status: StatusCode, description: &str) {
-        tracing::warn!(consumer = self.requests.consumer, %status, description, "the broker refused a pull request");
-        self.paused_until = Instant::now() + REFUSED_PAUSE;
+        let now = Instant::now();
+        // All standing requests are refused at once, for the same reason.
+        if now >= self.paused_until {
+            tracing::warn!(consumer = self.requests.consumer, %status, description, "the broker refused a pull request");
+        }
+        self.paused_until = now + REFUSED_PAUSE;
         if status == StatusCode::NO_RESPONDERS || description.eq_ignore_ascii_case("consumer deleted") {
             bus.report_missing();
         }

@@ -22,19 +22,20 @@ impl Database {
         Ok(outbox::read_all(&self.rows(outbox::older(LEFT_BEHIND.as_secs_f64(), most)).await?)?)
     }
 
-    /// Deletes marks that were published. Those that are gone already are no error. A crash of Postgres may bring back
-    /// those of the last moment, and they are published once more.
+    /// Deletes marks that were published; how many there were. Those that are gone already are no error. A crash of
+    /// Postgres may bring back those of the last moment, and they are published once more.
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn delete_marks(&self, ids: Vec<i64>) -> Result<(), StoreError> {
+    pub async fn delete_marks(&self, ids: Vec<i64>) -> Result<u64, StoreError> {
         let mut flight = Flight::default();
         flight.add(Step::plain(BEGIN));
         // A mark that comes back does no harm, so no mutation behind this one has to share its wait for the disk.
         flight.add(Step::plain("SET LOCAL synchronous_commit = off"));
-        flight.add(outbox::delete(ids));
+        let deleted = flight.add(outbox::delete(ids));
         flight.add(Step::plain(COMMIT));
-        self.lease().await?.commit(flight).await.map(drop).map_err(StoreError::of)
+        let answers = self.lease().await?.commit(flight).await.map_err(StoreError::of)?;
+        Ok(only(answers.rows(deleted), |fields| fields.count())?)
     }
 
     /// How many marks wait, for a metric.

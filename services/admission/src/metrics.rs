@@ -67,7 +67,7 @@ pub struct Metrics {
     pub effects_ended: Family<Reason, Counter>,
     /// Effects that operators settled, by what they found.
     pub effects_settled: Family<Reason, Counter>,
-    /// Marks published.
+    /// Marks published, each once, by whoever deleted it.
     pub marks: Counter,
     /// Marks that were committed and not yet published.
     pub marks_waiting: Gauge,

@@ -146,7 +146,8 @@ impl Publisher {
         }
         let count = done.len();
         match self.database.delete_marks(done).await {
-            Ok(()) => _ = self.metrics.marks.inc_by(count as u64),
+            // Another replica's poll may have published some of them as well, and counts what it deletes.
+            Ok(deleted) => _ = self.metrics.marks.inc_by(deleted),
             Err(error) => tracing::warn!(%error, "published marks stay in the outbox and are published again"),
         }
         count

@@ -14,7 +14,7 @@ const OWN: &str = "SELECT id, kind, workspace_id, object_id, configuration, trac
 const OLDER: &str = "SELECT id, kind, workspace_id, object_id, configuration, traceparent FROM outbox
     WHERE created_at < clock_timestamp() - $1::float8 * interval '1 second' ORDER BY id LIMIT $2";
 
-const DELETE: &str = "DELETE FROM outbox WHERE id = ANY ($1)";
+const DELETE: &str = "WITH gone AS (DELETE FROM outbox WHERE id = ANY ($1) RETURNING 1) SELECT count(*) FROM gone";
 
 const COUNT: &str = "SELECT count(*) FROM outbox";
 

@@ -1,7 +1,7 @@
 //! Clean-up of very many records, with everybody else at work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use roadstead_store::mutation::{Ledger, Locks, Write};
@@ -172,39 +172,47 @@ async fn latencies(store: &Database, mutations: u32) -> Vec<Duration> {
     took
 }
 
-/// The sweeps work as the role's do, a bite and a pause, but for two replicas at once and without an end.
+/// Sweeps as the role does, a bite and a pause, but without an end; how many records are gone.
+async fn sweep(store: Database, stop: Arc<AtomicBool>) -> u64 {
+    let mut cleared = 0;
+    while !stop.load(Ordering::Relaxed) {
+        cleared += store.delete_old_claims(BITE).await.unwrap() + store.delete_old_commands(BITE).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cleared
+}
+
+/// Measured in turns, with the sweeps of two replicas and without, for the machine has other things to do as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutations_take_little_longer_while_thousands_of_records_are_cleared_away() {
+    const MUTATIONS: u32 = 40;
     let mut world = World::with(|settings| settings.quota = 1_000_000).await;
-    let mutations = soak::count(200);
-    latencies(&world.store, 50).await;
-    let before = latencies(&world.store, mutations).await;
-    expired_claims(&mut world, soak::count(6000)).await;
-    old_commands(&mut world, soak::count(6000)).await;
-    let (stop, cleared) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let mut sweeps = JoinSet::new();
-    for _ in 0..2 {
-        let store = world.role(roadstead_proto::role::Role::Admission);
-        let (stop, cleared) = (Arc::clone(&stop), Arc::clone(&cleared));
-        sweeps.spawn(async move {
-            while !stop.load(Ordering::Relaxed) {
-                let gone =
-                    store.delete_old_claims(BITE).await.unwrap() + store.delete_old_commands(BITE).await.unwrap();
-                cleared.fetch_add(u32::try_from(gone).unwrap(), Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
+    let replicas = [(); 2].map(|()| world.role(roadstead_proto::role::Role::Admission));
+    latencies(&world.store, MUTATIONS).await;
+    let (mut halves, mut most, mut cleared) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..soak::count(9) {
+        let calm = latencies(&world.store, MUTATIONS).await;
+        expired_claims(&mut world, 1000).await;
+        old_commands(&mut world, 1000).await;
+        let stop = Arc::new(AtomicBool::new(false));
+        let sweeps: JoinSet<u64> = replicas.iter().map(|store| sweep(store.clone(), Arc::clone(&stop))).collect();
+        let during = latencies(&world.store, MUTATIONS).await;
+        stop.store(true, Ordering::Relaxed);
+        cleared += sweeps.join_all().await.iter().sum::<u64>();
+        let slower = |percent: usize| {
+            let at = |took: &[Duration]| took[(took.len() - 1) * percent / 100].as_secs_f64();
+            at(&during) / at(&calm)
+        };
+        halves.push(slower(50));
+        most.push(slower(95));
     }
-    let during = latencies(&world.store, mutations).await;
-    stop.store(true, Ordering::Relaxed);
-    sweeps.join_all().await;
-    assert!(cleared.load(Ordering::Relaxed) > 1000, "nothing was cleared away meanwhile");
-    let at = |took: &[Duration], percent: usize| took[(took.len() - 1) * percent / 100];
-    let shown = [&before, &during].map(|took| [50, 95, 99].map(|percent| at(took, percent)));
-    eprintln!("half, 95 and 99 of 100 within, before and during: {shown:?}");
-    assert!(at(&during, 50) < at(&before, 50) * 2, "{shown:?}");
+    assert!(cleared > 5000, "only {cleared} were cleared away meanwhile");
+    halves.sort_by(f64::total_cmp);
+    most.sort_by(f64::total_cmp);
+    eprintln!("times as long, half and 95 of 100 of a turn: {halves:.2?}, {most:.2?}");
+    assert!(halves[halves.len() / 2] < 3.0, "{halves:.2?}");
     // Of the slowest few the machine decides as much as we do.
-    assert!(at(&during, 95) < at(&before, 95) * 4, "{shown:?}");
+    assert!(most[most.len() / 2] < 6.0, "{most:.2?}");
 }
 
 /// What it takes to delete a sandbox does not depend on what it leaves behind.

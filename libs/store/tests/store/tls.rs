@@ -10,7 +10,7 @@ use roadstead_store::mutation::{Locks, Write};
 use roadstead_store::tls::TlsError;
 use roadstead_store::{Database, StoreError};
 use roadstead_testkit::sql::Session;
-use roadstead_testkit::{Login, Postgres};
+use roadstead_testkit::{Login, Postgres, Run};
 use tempfile::TempDir;
 
 use crate::world::{World, command, effect, passwords, settings, workspace};
@@ -70,7 +70,7 @@ async fn server(authority: &Authority) -> Postgres {
 
 fn admission(postgres: &Postgres) -> Login {
     let user = user(Role::Admission).unwrap().to_owned();
-    Login { password: user.clone().into(), user, ..postgres.superuser() }
+    Login { password: Run::get().role_password().clone(), user, ..postgres.superuser() }
 }
 
 /// Connects as admission by another address.

@@ -11,7 +11,6 @@ use roadstead_store::mutation::{Claim, Command, Conclusion, Lock, Locks, Outcome
 use roadstead_store::{Committed, Database, DatabaseSettings, FlightError, InFlight, row};
 use roadstead_testkit::sql::Session;
 use roadstead_testkit::{Login, Run, database};
-use secrecy::SecretString;
 use uuid::Uuid;
 
 pub(crate) const CALLER: [u8; 32] = [7; 32];
@@ -24,13 +23,10 @@ pub(crate) struct World {
     pub(crate) sql: Session,
 }
 
+/// The run's: roles are shared with the systems of other tests, which must still be let in.
 pub(crate) fn passwords() -> RolePasswords {
-    let password = |user: &str| SecretString::from(user.to_owned());
-    RolePasswords {
-        admission: password("roadstead_admission"),
-        config_snapshot: password("roadstead_config_snapshot"),
-        watch: password("roadstead_watch"),
-    }
+    let password = || Run::get().role_password().clone();
+    RolePasswords { admission: password(), config_snapshot: password(), watch: password() }
 }
 
 pub(crate) async fn migrated() -> roadstead_testkit::Database {
@@ -42,7 +38,7 @@ pub(crate) async fn migrated() -> roadstead_testkit::Database {
 
 pub(crate) fn login(postgres: &roadstead_testkit::Database, role: Role) -> Login {
     let user = migrate::user(role).unwrap();
-    Run::get().login(user, &user.to_owned().into(), postgres.name())
+    Run::get().login(user, Run::get().role_password(), postgres.name())
 }
 
 pub(crate) fn settings(login: &Login, role: Role) -> DatabaseSettings {

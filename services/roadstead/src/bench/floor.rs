@@ -123,7 +123,8 @@ impl Flights {
         };
         // The relay's part of the same mutation.
         let marks = committed.outbox.iter().map(|mark| mark.id).collect();
-        Ok(self.database.delete_marks(marks).await?)
+        self.database.delete_marks(marks).await?;
+        Ok(())
     }
 
     async fn fly(&self, attempt: &Attempt<'_>) -> anyhow::Result<Committed> {
