@@ -22,8 +22,8 @@ use uuid::Uuid;
 
 use crate::Bus;
 use crate::jetstream::{StoreError, read};
-use crate::request::RequestError;
 
+pub use crate::leader::ReadError;
 pub use feed::{Feed, News};
 
 const SEQUENCE: &str = "Nats-Sequence";
@@ -76,20 +76,6 @@ pub struct State {
     pub first: u64,
     /// Newest sequence that was ever given.
     pub last: u64,
-}
-
-/// Why the stream could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The stream does not exist, or not yet.
-    #[error("the stream is missing")]
-    Missing,
-    /// No answer in time.
-    #[error("the stream does not answer")]
-    Unavailable,
-    /// The store refused, or its reply cannot be read.
-    #[error("the stream refused the read: {0}")]
-    Refused(String),
 }
 
 impl Subjects {
@@ -189,9 +175,7 @@ impl Reader {
     ///
     /// See [`ReadError`].
     pub async fn state(&self) -> Result<State, ReadError> {
-        let call = format!("STREAM.INFO.{}", Stream::Activity.config().name);
-        let reply = self.bus.api(call, Bytes::new()).await.map_err(|error| self.unread(error))?;
-        let info = read::<Info>(&reply).map_err(|error| self.unread(error))?;
+        let info = self.info(Bytes::new()).await?;
         let incarnation = Incarnation::created(&info.created);
         Ok(State { incarnation, first: info.state.first_seq, last: info.state.last_seq })
     }
@@ -202,35 +186,24 @@ impl Reader {
     ///
     /// See [`ReadError`].
     pub async fn counts(&self, of: Subjects) -> Result<[(Kind, u64); 2], ReadError> {
-        let call = format!("STREAM.INFO.{}", Stream::Activity.config().name);
         let body = json!({ "subjects_filter": of.filter() }).to_string();
-        let reply = self.bus.api(call, body.into()).await.map_err(|error| self.unread(error))?;
-        let subjects = read::<Info>(&reply).map_err(|error| self.unread(error))?.state.subjects;
+        let subjects = self.info(body.into()).await?.state.subjects;
         let count =
             |kind| subjects.get(&Activity { sandbox_id: of.sandbox_id, kind }.to_string()).copied().unwrap_or(0);
         Ok(Kind::ALL.map(|kind| (kind, count(kind))))
     }
 
+    async fn info(&self, body: Bytes) -> Result<Info, ReadError> {
+        self.bus.stream_info(Stream::Activity.config().name, body).await
+    }
+
     async fn message(&self, body: serde_json::Value) -> Result<Option<Line>, ReadError> {
         let call = format!("STREAM.MSG.GET.{}", Stream::Activity.config().name);
-        let reply = self.bus.api(call, body.to_string().into()).await.map_err(|error| self.unread(error))?;
+        let reply = self.bus.api(call, body.to_string().into()).await.map_err(|error| self.bus.unread(error))?;
         match read::<Stored>(&reply) {
             Ok(Stored { message }) => message.line().map(Some).ok_or_else(unreadable),
             Err(StoreError::Refused(refusal)) if refusal.is_no_message() => Ok(None),
-            Err(error) => Err(self.unread(error)),
-        }
-    }
-
-    fn unread(&self, error: StoreError) -> ReadError {
-        match error {
-            StoreError::Refused(refusal) if refusal.is_missing() => {
-                self.bus.report_missing();
-                ReadError::Missing
-            }
-            StoreError::Request(RequestError::TimedOut | RequestError::NoResponders | RequestError::Closed) => {
-                ReadError::Unavailable
-            }
-            other => ReadError::Refused(other.to_string()),
+            Err(error) => Err(self.bus.unread(error)),
         }
     }
 }

@@ -17,8 +17,10 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::Bus;
-use crate::jetstream::{StoreError, read, read_large};
+use crate::jetstream::{StoreError, read_large};
 use crate::request::RequestError;
+
+pub use crate::leader::ReadError;
 
 pub(crate) const OPERATION: &str = "KV-Operation";
 pub(crate) const MARKER_REASON: &str = "Nats-Marker-Reason";
@@ -40,20 +42,6 @@ pub struct Entry {
     pub value: Option<Bytes>,
     /// What an update has to expect. An absent value may have a revision: that of the mark its end left.
     pub revision: Revision,
-}
-
-/// Why a bucket could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// The bucket does not exist, or not yet.
-    #[error("the bucket is missing")]
-    Missing,
-    /// No answer from the bucket's leader in time.
-    #[error("the bucket does not answer")]
-    Unavailable,
-    /// The store refused, or its reply cannot be read.
-    #[error("the bucket refused the read: {0}")]
-    Refused(String),
 }
 
 /// Why a bucket was not, or perhaps not, changed.
@@ -95,13 +83,13 @@ impl Bucket {
     pub async fn read_from_leader(&self, key: &str) -> Result<Entry, ReadError> {
         let call = format!("STREAM.MSG.GET.{}", self.name.stream());
         let body = json!({ "last_by_subj": self.subject(key) }).to_string();
-        let reply = self.bus.api(call, body.into()).await.map_err(|error| self.unread(error))?;
+        let reply = self.bus.api(call, body.into()).await.map_err(|error| self.bus.unread(error))?;
         match read_large::<Stored<'_>>(&reply) {
             Ok(stored) => stored.message.entry(),
             Err(StoreError::Refused(refusal)) if refusal.is_no_message() => {
                 Ok(Entry { value: None, revision: Revision::NONE })
             }
-            Err(error) => Err(self.unread(error)),
+            Err(error) => Err(self.bus.unread(error)),
         }
     }
 
@@ -159,9 +147,8 @@ impl Bucket {
     ///
     /// See [`ReadError`].
     pub async fn keys(&self, offset: usize) -> Result<Vec<String>, ReadError> {
-        let call = format!("STREAM.INFO.{}", self.name.stream());
         let body = json!({ "subjects_filter": self.subject(">"), "offset": offset }).to_string();
-        let info = self.info(call, body.into()).await?;
+        let info: Info = self.bus.stream_info(&self.name.stream(), body.into()).await?;
         let prefix = self.subject("");
         let keys = info.state.subjects.into_keys();
         Ok(keys.filter_map(|subject| subject.strip_prefix(&prefix).map(str::to_owned)).collect())
@@ -174,14 +161,8 @@ impl Bucket {
     ///
     /// See [`ReadError`].
     pub async fn incarnation(&self) -> Result<Incarnation, ReadError> {
-        let call = format!("STREAM.INFO.{}", self.name.stream());
-        let info = self.info(call, Bytes::new()).await?;
+        let info: Info = self.bus.stream_info(&self.name.stream(), Bytes::new()).await?;
         Ok(Incarnation { created: info.created, last: Revision(info.state.last_seq) })
-    }
-
-    async fn info(&self, call: String, body: Bytes) -> Result<Info, ReadError> {
-        let reply = self.bus.api(call, body).await.map_err(|error| self.unread(error))?;
-        read(&reply).map_err(|error| self.unread(error))
     }
 
     async fn write(&self, key: &str, headers: HeaderMap, value: Bytes) -> Result<Revision, UpdateError> {
@@ -197,19 +178,6 @@ impl Bucket {
                 Err(UpdateError::Unstorable(error.to_string()))
             }
             Err(StoreError::Request(_) | StoreError::Unreadable(_)) => Err(UpdateError::Unknown),
-        }
-    }
-
-    fn unread(&self, error: StoreError) -> ReadError {
-        match error {
-            StoreError::Refused(refusal) if refusal.is_missing() => {
-                self.bus.report_missing();
-                ReadError::Missing
-            }
-            StoreError::Request(RequestError::TimedOut | RequestError::NoResponders | RequestError::Closed) => {
-                ReadError::Unavailable
-            }
-            other => ReadError::Refused(other.to_string()),
         }
     }
 

@@ -13,6 +13,7 @@ mod enqueue;
 pub mod feed;
 mod health;
 mod jetstream;
+mod leader;
 pub mod permissions;
 pub mod pull;
 pub mod queue;
