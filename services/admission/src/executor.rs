@@ -11,9 +11,9 @@ use roadstead_bus::Bus;
 use roadstead_bus::pull::Delivery;
 use roadstead_service_kit::{clock, status, telemetry};
 use roadstead_store::error::{Busy, LedgerRow};
-use roadstead_store::mutation::Outcome;
+use roadstead_store::mutation::{Conclusion, Outcome};
 use roadstead_store::row::OutboxRow;
-use roadstead_store::{Database, FlightError};
+use roadstead_store::{Database, FlightError, InFlight};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
 
@@ -21,6 +21,7 @@ use crate::again::{self, Again, CROWDED};
 use crate::answer::{CodeOf, Minter, word};
 use crate::attempt::{self, Attempt, Core, Next};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
+use crate::events::change::Happened;
 use crate::events::{Events, change};
 use crate::metrics::{Metrics, Reason, Settled};
 use crate::refusal::Refusal;
@@ -68,12 +69,19 @@ pub(crate) struct Parts {
 
 /// How a delivery ends.
 enum End {
-    /// The outcome is committed: tell it, and then publish these marks. Who waits for the answer comes before those whom
-    /// the marks set to work, on the same processors.
-    Told(Outcome, Vec<OutboxRow>),
+    /// The outcome is committed: tell it, and then what is left to publish of it.
+    Told(Outcome, Unpublished),
     PutBack(&'static str, Duration),
     /// Nobody waits for it any more.
     Left,
+}
+
+/// What a commit leaves to publish. Who waits for the answer comes before those whom this sets to work, on the same
+/// processors.
+#[derive(Default)]
+struct Unpublished {
+    marks: Vec<OutboxRow>,
+    events: Vec<Happened>,
 }
 
 impl Executor {
@@ -112,10 +120,11 @@ impl Executor {
                 self.put_back(delivery, reason, pause).await;
             }
             End::Left => delivery.ack().await,
-            End::Told(outcome, marks) => match self.0.minter.answer(id, &outcome, clock::now()) {
+            End::Told(outcome, unpublished) => match self.0.minter.answer(id, &outcome, clock::now()) {
                 Some(answer) => {
                     self.answer(id, &reply, &sealed, &answer.encode_to_vec()).await;
-                    self.committed(marks);
+                    self.0.marks.committed(unpublished.marks);
+                    self.0.events.committed(unpublished.events);
                     delivery.ack().await;
                     self.count(method, &outcome, begun, deliveries);
                 }
@@ -168,17 +177,11 @@ impl Executor {
     async fn fly(&self, attempt: &Attempt<'_>, waited: bool) -> Result<End, FlightError> {
         let in_flight = self.0.database.first_flight(&attempt.command, &attempt.locks).await?;
         match attempt.decide(in_flight.loaded(), waited) {
-            Next::Conclude(conclusion) => {
-                let loaded = in_flight.loaded();
-                let happened = change::of(&conclusion, &loaded.sandboxes, loaded.now);
-                let committed = in_flight.conclude(conclusion).await?;
-                self.0.events.committed(happened);
-                Ok(End::Told(committed.outcome, committed.outbox))
-            }
+            Next::Conclude(conclusion) => conclude(in_flight, conclusion).await,
             Next::Begin(effect) => self.two_steps(attempt, in_flight, effect).await,
             Next::Tell(outcome) => {
                 in_flight.abandon().await;
-                Ok(End::Told(outcome, Vec::new()))
+                Ok(End::Told(outcome, Unpublished::default()))
             }
             Next::Wait => {
                 in_flight.abandon().await;
@@ -233,16 +236,12 @@ impl Executor {
     /// Commits a refusal alone. If the command has an outcome by now, that is told.
     async fn refuse(&self, attempt: &Attempt<'_>, refusal: &Refusal) -> End {
         match self.0.database.record_refusal(&attempt.command, &attempt::status(refusal)).await {
-            Ok(outcome) => End::Told(outcome, Vec::new()),
+            Ok(outcome) => End::Told(outcome, Unpublished::default()),
             Err(error) => {
                 tracing::debug!(%error, refusal = refusal.word(), "a refusal could not be recorded");
                 End::PutBack("refusal_not_recorded", HELD)
             }
         }
-    }
-
-    fn committed(&self, marks: Vec<OutboxRow>) {
-        self.0.marks.committed(marks);
     }
 
     async fn answer(&self, id: uuid::Uuid, reply: &str, sealed: &roadstead_proto::internal::Sealed, answer: &[u8]) {
@@ -299,6 +298,14 @@ impl Executor {
         metrics.seconds.observe(took.as_secs_f64());
         metrics.settled.get_or_create(&Settled { method, outcome, code }).inc();
     }
+}
+
+/// Flies the second flight.
+async fn conclude(in_flight: InFlight, conclusion: Conclusion) -> Result<End, FlightError> {
+    let loaded = in_flight.loaded();
+    let events = change::of(&conclusion, &loaded.sandboxes, loaded.now);
+    let committed = in_flight.conclude(conclusion).await?;
+    Ok(End::Told(committed.outcome, Unpublished { marks: committed.outbox, events }))
 }
 
 fn refusal_of(outcome: &Outcome) -> Option<status::Reason> {

@@ -10,10 +10,9 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
-use super::{AWAY, End, Executor};
+use super::{AWAY, End, Executor, Unpublished, conclude};
 use crate::attempt::Attempt;
 use crate::effect::{Effect, Ended};
-use crate::events::change;
 use crate::metrics::Reason;
 use crate::refusal::Refusal;
 
@@ -43,7 +42,7 @@ impl Executor {
         let until = Instant::now() + self.0.effect_time;
         let executor = Uuid::new_v4();
         match in_flight.begin_effect(executor, self.0.effect_time + FINISHING + MARGIN).await {
-            Ok(begun) => self.committed(begun.outbox),
+            Ok(begun) => self.0.marks.committed(begun.outbox),
             Err(FlightError::Lost(source)) if !self.has_begun(attempt, executor).await => {
                 return Err(FlightError::Lost(source));
             }
@@ -137,17 +136,13 @@ impl Executor {
             if !lost {
                 tracing::error!(ended = ended.word(), "an operator settled the command before its effect had ended");
             }
-            return Ok(End::Told(outcome, Vec::new()));
+            return Ok(End::Told(outcome, Unpublished::default()));
         }
         let Some(conclusion) = attempt.finish(ended, in_flight.loaded()) else {
             in_flight.abandon().await;
             return Ok(unfinished(ended, "the state does not allow to write it down"));
         };
-        let loaded = in_flight.loaded();
-        let happened = change::of(&conclusion, &loaded.sandboxes, loaded.now);
-        let committed = in_flight.conclude(conclusion).await?;
-        self.0.events.committed(happened);
-        Ok(End::Told(committed.outcome, committed.outbox))
+        conclude(in_flight, conclusion).await
     }
 }
 
