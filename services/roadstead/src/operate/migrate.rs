@@ -17,6 +17,13 @@ pub(crate) const DATABASE: &str = "roadstead";
 #[derive(Args, Debug)]
 pub(crate) struct Command {
     #[command(flatten)]
+    owner: Owner,
+}
+
+/// How the owner reaches the database.
+#[derive(Args, Debug)]
+pub(super) struct Owner {
+    #[command(flatten)]
     database: DatabaseSettings,
     /// The owner's key file, which `roadstead keys init` writes
     #[arg(long, env = "ROADSTEAD_OWNER_KEYS", value_name = "FILE")]
@@ -25,16 +32,21 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let keys = OwnerKeys::load(&self.owner_keys)?;
-        migrate(owner_url(&self.database, &keys)?, &keys).await
+        let keys = self.owner.keys()?;
+        migrate(self.owner.url(&keys)?, &keys).await
     }
 }
 
-/// How the owner reaches the database.
-pub(super) fn owner_url(database: &DatabaseSettings, keys: &OwnerKeys) -> anyhow::Result<SecretString> {
-    let (_, rest) = database.url()?.split_once("://").context("--database-url must be a URL")?;
-    let password = keys.owner_password().expose_secret();
-    Ok(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")))
+impl Owner {
+    pub(super) fn keys(&self) -> anyhow::Result<OwnerKeys> {
+        Ok(OwnerKeys::load(&self.owner_keys)?)
+    }
+
+    pub(super) fn url(&self, keys: &OwnerKeys) -> anyhow::Result<SecretString> {
+        let (_, rest) = self.database.url()?.split_once("://").context("--database-url must be a URL")?;
+        let password = keys.owner_password().expose_secret();
+        Ok(SecretString::from(format!("postgres://{DATABASE}:{password}@{rest}")))
+    }
 }
 
 /// As the superuser of an embedded server, whose database is made if it is not there.

@@ -1,13 +1,9 @@
 //! `roadstead recover`: tells the deployment that its database is of an earlier time.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use roadstead_service_kit::keyring::OwnerKeys;
-use roadstead_service_kit::settings::DatabaseSettings;
 use roadstead_store::migrate::raise_epoch;
 
-use super::migrate::owner_url;
+use super::migrate::Owner;
 use crate::client::output::line;
 
 /// Raise the database's epoch, after it was restored or failed over
@@ -19,15 +15,12 @@ use crate::client::output::line;
     full speed. A restart of Postgres with all its commits needs nothing. One time too many does no harm.")]
 pub(crate) struct Command {
     #[command(flatten)]
-    database: DatabaseSettings,
-    /// The owner's key file, which `roadstead keys init` writes
-    #[arg(long, env = "ROADSTEAD_OWNER_KEYS", value_name = "FILE")]
-    owner_keys: PathBuf,
+    owner: Owner,
 }
 
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
-        let url = owner_url(&self.database, &OwnerKeys::load(&self.owner_keys)?)?;
+        let url = self.owner.url(&self.owner.keys()?)?;
         let raised = raise_epoch(&url).await?;
         line(&format!("the epoch was {} and is {} now", raised.before, raised.now))
     }
