@@ -43,16 +43,9 @@ pub enum Lock {
     Update,
 }
 
-/// A workspace to resolve. Rights of `subject` in it are read with it, before the ledger and again under the lock.
+/// One row to resolve and lock.
 #[derive(Clone, Debug)]
-pub struct WorkspaceByName {
-    pub name: String,
-    pub lock: Lock,
-}
-
-/// A workload template to resolve and lock, in the workspace of the call.
-#[derive(Clone, Debug)]
-pub struct TemplateByName {
+pub struct ByName {
     pub name: String,
     pub lock: Lock,
 }
@@ -63,14 +56,7 @@ pub enum Providers {
     #[default]
     None,
     /// By name in the workspace of the call; missing ones are simply absent.
-    Named(Vec<String>, ProviderLock),
-}
-
-/// Strength of a provider lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProviderLock {
-    Share,
-    Update,
+    Named(Vec<String>, Lock),
 }
 
 /// Sandboxes to resolve and lock.
@@ -114,12 +100,14 @@ pub struct Reads {
 pub struct Locks {
     /// Subject whose membership counts; none for platform-level callers and sandboxes.
     pub subject: Option<String>,
-    pub workspace: Option<WorkspaceByName>,
+    /// Rights of `subject` in it are read with it, before the ledger and again under the lock.
+    pub workspace: Option<ByName>,
     /// Serialises writers of the global policy and settings.
     pub global: bool,
     /// A member row by subject, for update.
     pub member: Option<String>,
-    pub template: Option<TemplateByName>,
+    /// In the workspace of the call.
+    pub template: Option<ByName>,
     pub providers: Providers,
     pub sandboxes: Sandboxes,
     pub reads: Reads,

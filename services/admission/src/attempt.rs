@@ -9,7 +9,7 @@ use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::internal::Receipt;
 use roadstead_store::error::Unique;
 use roadstead_store::mutation::{
-    Claim, Command, Conclusion, Ledger, Loaded, Lock, Locks, Outcome, Providers, Sandboxes, WorkspaceByName,
+    ByName, Claim, Command, Conclusion, Ledger, Loaded, Lock, Locks, Outcome, Providers, Sandboxes,
 };
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -321,7 +321,7 @@ fn scope_of<'a>(name: Name, row: Option<MethodRow>, operation: &'a dyn Operation
 fn rights(scope: Scope<'_>, caller: &Caller) -> Locks {
     let workspace = match scope {
         Scope::Workspace(name) | Scope::Platform(name) if !name.is_empty() => {
-            Some(WorkspaceByName { name: name.to_owned(), lock: Lock::Share })
+            Some(ByName { name: name.to_owned(), lock: Lock::Share })
         }
         _ => None,
     };

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::fields::{Fields, Malformed, all};
 use crate::flight::Step;
-use crate::mutation::ProviderLock;
+use crate::mutation::Lock;
 use crate::parameter::{Parameter, count, pairs, time, value, within_range};
 use crate::row::{Credential, Provider};
 
@@ -48,10 +48,10 @@ const UPDATE: &str = "WITH hit AS (
 const DELETE: &str = "WITH hit AS (DELETE FROM provider WHERE id = $1 RETURNING 1)
     SELECT roadstead.must_hit(count(*), 'provider') FROM hit";
 
-pub(crate) fn lock(workspace: &str, names: Vec<String>, lock: ProviderLock) -> Step {
+pub(crate) fn lock(workspace: &str, names: Vec<String>, lock: Lock) -> Step {
     let sql = match lock {
-        ProviderLock::Share => LOCK_SHARE,
-        ProviderLock::Update => LOCK_UPDATE,
+        Lock::Share => LOCK_SHARE,
+        Lock::Update => LOCK_UPDATE,
     };
     Step::new(sql, [value(workspace.to_owned()), value(names)])
 }

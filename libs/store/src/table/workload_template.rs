@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use crate::fields::{Fields, Malformed, only};
 use crate::flight::Step;
-use crate::mutation::{Lock, TemplateByName};
+use crate::mutation::{ByName, Lock};
 use crate::parameter::{count, message, pairs, time, value};
 use crate::row::WorkloadTemplate;
 use tokio_postgres::Row;
@@ -31,7 +31,7 @@ const INSERT: &str = "INSERT INTO workload_template (id, workspace_id, workspace
 const DELETE: &str = "WITH hit AS (DELETE FROM workload_template WHERE id = $1 RETURNING 1)
     SELECT roadstead.must_hit(count(*), 'workload template') FROM hit";
 
-pub(crate) fn lock(workspace: &str, template: &TemplateByName) -> Step {
+pub(crate) fn lock(workspace: &str, template: &ByName) -> Step {
     let sql = match template.lock {
         Lock::Share => LOCK_SHARE,
         Lock::Update => LOCK_UPDATE,

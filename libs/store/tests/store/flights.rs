@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use roadstead_proto::api::v1::{PolicyStatus, WorkspaceRole};
 use roadstead_proto::role::Role;
 use roadstead_store::liveness::ProcessKind;
-use roadstead_store::mutation::{
-    Ledger, Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, TemplateByName, Write,
-};
+use roadstead_store::mutation::{ByName, Ledger, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::read::{After, Page, Reader};
 use roadstead_store::{FlightError, row};
 use roadstead_testkit::eventually;
@@ -125,9 +123,9 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
     let locks = Locks {
         subject: Some("ann".into()),
         member: Some("bob".into()),
-        template: Some(TemplateByName { name: "t".into(), lock: Lock::Update }),
+        template: Some(ByName { name: "t".into(), lock: Lock::Update }),
         global: true,
-        providers: Providers::Named(vec!["p".into()], ProviderLock::Share),
+        providers: Providers::Named(vec!["p".into()], Lock::Share),
         sandboxes: Sandboxes::Named("s".into()),
         reads: Reads {
             attached_providers: true,
@@ -259,9 +257,9 @@ async fn no_statement_reads_a_whole_table() {
     for (sandboxes, reads) in selections {
         let locks = Locks {
             subject: Some("ann".into()),
-            template: Some(TemplateByName { name: "t".into(), lock: Lock::Share }),
+            template: Some(ByName { name: "t".into(), lock: Lock::Share }),
             global: true,
-            providers: Providers::Named(vec!["p".into()], ProviderLock::Update),
+            providers: Providers::Named(vec!["p".into()], Lock::Update),
             sandboxes,
             reads,
             ..in_workspace("w", Lock::Share)

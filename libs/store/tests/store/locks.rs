@@ -2,9 +2,7 @@ use std::time::Duration;
 
 use roadstead_proto::api::v1::{SandboxPhase, WorkspaceRole};
 use roadstead_store::FlightError;
-use roadstead_store::mutation::{
-    Lock, Locks, ProviderLock, Providers, Reads, Sandboxes, SessionOwner, TemplateByName, Write,
-};
+use roadstead_store::mutation::{ByName, Lock, Locks, Providers, Reads, Sandboxes, SessionOwner, Write};
 use roadstead_testkit::eventually;
 use roadstead_testkit::sql::Session;
 use uuid::Uuid;
@@ -29,8 +27,8 @@ fn everything() -> Locks {
     Locks {
         subject: Some("ann".into()),
         member: Some("bob".into()),
-        template: Some(TemplateByName { name: "t".into(), lock: Lock::Update }),
-        providers: Providers::Named(vec!["b".into(), "a".into()], ProviderLock::Update),
+        template: Some(ByName { name: "t".into(), lock: Lock::Update }),
+        providers: Providers::Named(vec!["b".into(), "a".into()], Lock::Update),
         sandboxes: Sandboxes::Named("s".into()),
         ..in_workspace("w", Lock::Update)
     }
@@ -191,7 +189,7 @@ async fn missing_things_are_simply_absent() {
     world.workspace("w").await;
     let locks = Locks {
         subject: Some("ann".into()),
-        providers: Providers::Named(vec!["p".into()], ProviderLock::Share),
+        providers: Providers::Named(vec!["p".into()], Lock::Share),
         reads: Reads { policy: true, sandbox_settings: true, session_owner: true, blockers: true, ..Reads::default() },
         ..by_name("w", "s")
     };
@@ -214,8 +212,8 @@ async fn a_plan_that_would_read_nothing_is_a_fault() {
         Locks { sandboxes: Sandboxes::Named("s".into()), ..Locks::default() },
         Locks { sandboxes: Sandboxes::OfLockedProviders, ..in_workspace("w", Lock::Share) },
         Locks { member: Some("ann".into()), ..Locks::default() },
-        Locks { providers: Providers::Named(Vec::new(), ProviderLock::Share), ..Locks::default() },
-        Locks { template: Some(TemplateByName { name: "t".into(), lock: Lock::Share }), ..Locks::default() },
+        Locks { providers: Providers::Named(Vec::new(), Lock::Share), ..Locks::default() },
+        Locks { template: Some(ByName { name: "t".into(), lock: Lock::Share }), ..Locks::default() },
         Locks { reads: Reads { template_count: true, ..Reads::default() }, ..Locks::default() },
         Locks { reads: Reads { services: true, ..Reads::default() }, ..in_workspace("w", Lock::Share) },
         Locks { reads: Reads { policy: true, ..Reads::default() }, ..in_workspace("w", Lock::Share) },
@@ -287,7 +285,7 @@ async fn names_in_any_order_never_deadlock() {
                     names.reverse();
                 }
                 let locks = Locks {
-                    providers: Providers::Named(names, ProviderLock::Update),
+                    providers: Providers::Named(names, Lock::Update),
                     sandboxes: Sandboxes::OfLockedProviders,
                     ..in_workspace("w", Lock::Share)
                 };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roadstead_proto::api::v1;
 use roadstead_proto::role::Role;
-use roadstead_store::mutation::{Lock, Locks, Reads, TemplateByName, Write};
+use roadstead_store::mutation::{ByName, Lock, Locks, Reads, Write};
 use roadstead_store::read::{After, Page, Reader};
 use roadstead_store::row;
 
@@ -142,8 +142,7 @@ async fn a_template_that_a_creation_reads_is_not_deleted_meanwhile() {
     let w = world.workspace("w").await;
     let t = template(&w, "t");
     world.write(vec![Write::InsertTemplate(t.clone())]).await;
-    let locks =
-        |lock| Locks { template: Some(TemplateByName { name: "t".into(), lock }), ..in_workspace("w", Lock::Share) };
+    let locks = |lock| Locks { template: Some(ByName { name: "t".into(), lock }), ..in_workspace("w", Lock::Share) };
     let creation = world.first(&command(), &locks(Lock::Share)).await.unwrap();
     let another = world.first(&command(), &locks(Lock::Share)).await.unwrap();
     another.abandon().await;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use roadstead_proto::api::{sandbox, v1};
 use roadstead_proto::role::Role;
 use roadstead_store::migrate::{self, RolePasswords, migrate};
-use roadstead_store::mutation::{Claim, Command, Conclusion, Lock, Locks, Outcome, Sandboxes, WorkspaceByName, Write};
+use roadstead_store::mutation::{ByName, Claim, Command, Conclusion, Lock, Locks, Outcome, Sandboxes, Write};
 use roadstead_store::{Committed, Database, DatabaseSettings, FlightError, InFlight, row};
 use roadstead_testkit::sql::Session;
 use roadstead_testkit::{Login, Run, database};
@@ -152,7 +152,7 @@ pub(crate) fn refusal() -> Conclusion {
 }
 
 pub(crate) fn in_workspace(name: &str, lock: Lock) -> Locks {
-    Locks { workspace: Some(WorkspaceByName { name: name.into(), lock }), ..Locks::default() }
+    Locks { workspace: Some(ByName { name: name.into(), lock }), ..Locks::default() }
 }
 
 pub(crate) fn by_name(workspace: &str, sandbox: &str) -> Locks {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use roadstead_proto::api::v1::{AddWorkspaceMemberRequest, AddWorkspaceMemberResponse, WorkspaceRole};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Lock, Locks, Reads, WorkspaceByName, Write};
+use roadstead_store::mutation::{ByName, Loaded, Lock, Locks, Reads, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, workspace};
@@ -35,7 +35,7 @@ impl Operation for AddWorkspaceMemberRequest {
             return Err(Refusal::invalid("role", "must be USER or ADMIN"));
         }
         // Additions to one workspace wait for each other, so that its count is exact.
-        let workspace = locks.workspace.map(|workspace| WorkspaceByName { lock: Lock::Update, ..workspace });
+        let workspace = locks.workspace.map(|workspace| ByName { lock: Lock::Update, ..workspace });
         let reads = Reads { member_count: true, ..locks.reads };
         Ok(Locks { workspace, member: Some(self.principal_subject.clone()), reads, ..locks })
     }

@@ -6,7 +6,7 @@ use roadstead_proto::api::v1::{
     AttachSandboxProviderRequest, AttachSandboxProviderResponse, ProviderMutationKind, ProviderMutationReceipt,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, at_version, attachment, session};
@@ -28,7 +28,7 @@ impl Operation for AttachSandboxProviderRequest {
         name::label("sandbox", &self.sandbox)?;
         name::provider("provider", &self.provider)?;
         Ok(Locks {
-            providers: Providers::Named(vec![self.provider.clone()], ProviderLock::Share),
+            providers: Providers::Named(vec![self.provider.clone()], Lock::Share),
             sandboxes: Sandboxes::Named(self.sandbox.clone()),
             reads: Reads { attached_providers: true, ..locks.reads },
             ..locks

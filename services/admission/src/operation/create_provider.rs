@@ -4,7 +4,7 @@ use bytes::Bytes;
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
 use roadstead_proto::api::v1::{CreateProviderRequest, ProviderResponse};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, credentials, workspace};
@@ -34,7 +34,7 @@ impl Operation for CreateProviderRequest {
         if let Some(workspace) = &locks.workspace {
             check_profile_workspace(asked, &workspace.name)?;
         }
-        Ok(Locks { providers: Providers::Named(vec![name], ProviderLock::Share), ..locks })
+        Ok(Locks { providers: Providers::Named(vec![name], Lock::Share), ..locks })
     }
 
     fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
@@ -131,7 +131,7 @@ fn response(row: &row::Provider, workspace: &str, mutation_id: String) -> Provid
 mod tests {
     use std::collections::BTreeMap;
 
-    use roadstead_store::mutation::{Lock, WorkspaceByName};
+    use roadstead_store::mutation::{ByName, Lock};
 
     use super::*;
     use crate::operation::Reply;
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn plan(provider: Provider) -> Result<Locks, Refusal> {
-        let workspace = Some(WorkspaceByName { name: "w".into(), lock: Lock::Share });
+        let workspace = Some(ByName { name: "w".into(), lock: Lock::Share });
         request(provider).plan(Locks { workspace, ..Default::default() }, &World::user().context())
     }
 

@@ -11,7 +11,7 @@ use roadstead_proto::api::v1::{
     CreateSandboxRequest, PolicyStatus, SandboxPhase, SandboxResponse, SandboxRestartPolicy, SandboxSpec, SandboxStatus,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, attachment, fits, session, workspace};
@@ -53,7 +53,7 @@ impl Operation for CreateSandboxRequest {
         }
         let providers = match spec.providers.as_slice() {
             [] => Providers::None,
-            names => Providers::Named(names.to_vec(), ProviderLock::Share),
+            names => Providers::Named(names.to_vec(), Lock::Share),
         };
         let template = workload::template(self);
         // For a replay, which shows where they are reached.
@@ -183,7 +183,7 @@ mod tests {
     use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxServiceExposure};
 
     use prost::Message as _;
-    use roadstead_store::mutation::{Lock, TemplateByName};
+    use roadstead_store::mutation::{ByName, Lock};
 
     use super::*;
     use crate::operation::Reply;
@@ -270,7 +270,7 @@ mod tests {
         let request =
             CreateSandboxRequest { workload_template: "t".into(), spec: None, ..request(SandboxSpec::default()) };
         let locks = request.plan(Locks::default(), &World::user().context()).unwrap();
-        assert!(matches!(locks.template, Some(TemplateByName { lock: Lock::Share, .. })));
+        assert!(matches!(locks.template, Some(ByName { lock: Lock::Share, .. })));
         let loaded = Loaded { template: Some(sample::template("t")), ..sample::in_workspace() };
         let decision = decide(&request, &loaded).unwrap();
         let row = inserted(&decision);

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use roadstead_proto::api::datamodel::ObjectMeta;
 use roadstead_proto::api::v1::{CreateSandboxTemplateRequest, SandboxTemplateResponse, SandboxWorkloadTemplateSpec};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Lock, Locks, Reads, TemplateByName, WorkspaceByName, Write};
+use roadstead_store::mutation::{ByName, Loaded, Lock, Locks, Reads, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, workspace};
@@ -29,7 +29,7 @@ impl Operation for CreateSandboxTemplateRequest {
     fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
         let (metadata, spec) = asked(self)?;
         name::label("template.metadata.name", &metadata.name)?;
-        let of_scope = |known: &WorkspaceByName| metadata.workspace == known.name;
+        let of_scope = |known: &ByName| metadata.workspace == known.name;
         if !metadata.workspace.is_empty() && !locks.workspace.as_ref().is_some_and(of_scope) {
             return Err(Refusal::invalid("template.metadata.workspace", "must be empty or the selected workspace"));
         }
@@ -37,8 +37,8 @@ impl Operation for CreateSandboxTemplateRequest {
         label::annotations(&metadata.annotations)?;
         workload_template::spec(spec)?;
         // Additions to one workspace wait for each other, so that its count is exact.
-        let workspace = locks.workspace.map(|workspace| WorkspaceByName { lock: Lock::Update, ..workspace });
-        let template = Some(TemplateByName { name: metadata.name.clone(), lock: Lock::Share });
+        let workspace = locks.workspace.map(|workspace| ByName { lock: Lock::Update, ..workspace });
+        let template = Some(ByName { name: metadata.name.clone(), lock: Lock::Share });
         let reads = Reads { template_count: true, ..locks.reads };
         Ok(Locks { workspace, template, reads, ..locks })
     }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn plan(request: &CreateSandboxTemplateRequest) -> Result<Locks, Refusal> {
-        let workspace = Some(WorkspaceByName { name: "w".into(), lock: Lock::Share });
+        let workspace = Some(ByName { name: "w".into(), lock: Lock::Share });
         request.plan(Locks { workspace, ..Default::default() }, &World::user().context())
     }
 

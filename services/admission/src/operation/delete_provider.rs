@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use roadstead_proto::api::v1::{DeleteProviderRequest, DeleteProviderResponse, DeletionOutcome};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Sandboxes, Write};
 use roadstead_store::row;
 
 use super::{Decision, Operation};
@@ -27,7 +27,7 @@ impl Operation for DeleteProviderRequest {
     fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
         name::provider("name", &self.name)?;
         Ok(Locks {
-            providers: Providers::Named(vec![self.name.clone()], ProviderLock::Update),
+            providers: Providers::Named(vec![self.name.clone()], Lock::Update),
             sandboxes: Sandboxes::OfLockedProviders,
             ..locks
         })

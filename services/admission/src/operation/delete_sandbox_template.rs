@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use roadstead_proto::api::v1::{DeleteSandboxTemplateRequest, DeleteSandboxTemplateResponse, DeletionOutcome};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Lock, Locks, TemplateByName, Write};
+use roadstead_store::mutation::{ByName, Loaded, Lock, Locks, Write};
 
 use super::{Decision, Operation};
 use crate::context::Context;
@@ -22,7 +22,7 @@ impl Operation for DeleteSandboxTemplateRequest {
 
     fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
         name::label("name", &self.name)?;
-        Ok(Locks { template: Some(TemplateByName { name: self.name.clone(), lock: Lock::Update }), ..locks })
+        Ok(Locks { template: Some(ByName { name: self.name.clone(), lock: Lock::Update }), ..locks })
     }
 
     fn decide(&self, loaded: &Loaded, _: &Context<'_>) -> Result<Decision, Refusal> {
@@ -69,6 +69,6 @@ mod tests {
     fn it_is_locked_so_that_no_sandbox_is_made_from_it_meanwhile() {
         let request = DeleteSandboxTemplateRequest { name: "t".into(), ..Default::default() };
         let locks = request.plan(Locks::default(), &World::user().context()).unwrap();
-        assert!(matches!(locks.template, Some(TemplateByName { lock: Lock::Update, .. })));
+        assert!(matches!(locks.template, Some(ByName { lock: Lock::Update, .. })));
     }
 }

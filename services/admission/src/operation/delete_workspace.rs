@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use roadstead_proto::api::v1::{DeleteWorkspaceRequest, DeleteWorkspaceResponse, DeletionOutcome};
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Lock, Locks, Reads, WorkspaceByName, Write};
+use roadstead_store::mutation::{ByName, Loaded, Lock, Locks, Reads, Write};
 
 use super::{Decision, Operation, Reply};
 use crate::context::Context;
@@ -28,7 +28,7 @@ impl Operation for DeleteWorkspaceRequest {
         if self.name == DEFAULT {
             return Err(Refusal::precondition("the workspace 'default' cannot be deleted"));
         }
-        let workspace = WorkspaceByName { name: self.name.clone(), lock: Lock::Update };
+        let workspace = ByName { name: self.name.clone(), lock: Lock::Update };
         Ok(Locks { workspace: Some(workspace), reads: Reads { blockers: true, ..locks.reads }, ..locks })
     }
 

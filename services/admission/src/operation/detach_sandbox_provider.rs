@@ -5,7 +5,7 @@ use roadstead_proto::api::v1::{
     DetachSandboxProviderRequest, DetachSandboxProviderResponse, ProviderMutationKind, ProviderMutationReceipt,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, at_version, attachment, session};
@@ -27,7 +27,7 @@ impl Operation for DetachSandboxProviderRequest {
         name::label("sandbox", &self.sandbox)?;
         name::provider("provider", &self.provider)?;
         Ok(Locks {
-            providers: Providers::Named(vec![self.provider.clone()], ProviderLock::Share),
+            providers: Providers::Named(vec![self.provider.clone()], Lock::Share),
             sandboxes: Sandboxes::Named(self.sandbox.clone()),
             ..locks
         })

@@ -6,7 +6,7 @@ use roadstead_proto::api::v1::{
     ProviderMutationKind, ProviderMutationReceipt, ProviderResponse, UpdateProviderRequest,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Reads, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, at_version, attachment, create_provider, credentials, workspace};
@@ -39,7 +39,7 @@ impl Operation for UpdateProviderRequest {
         count_at_most("clear_credential_expiration_keys", cleared, provider::CREDENTIALS)?;
         // The sandboxes are locked so that no other provider of theirs takes the same variable meanwhile.
         Ok(Locks {
-            providers: Providers::Named(vec![name.to_owned()], ProviderLock::Update),
+            providers: Providers::Named(vec![name.to_owned()], Lock::Update),
             sandboxes: Sandboxes::OfLockedProviders,
             reads: Reads { attached_providers: true, ..locks.reads },
             ..locks

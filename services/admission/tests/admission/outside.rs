@@ -17,7 +17,7 @@ use roadstead_admission::refusal::{Object, Refusal};
 use roadstead_proto::api::v1::{RotateProviderCredentialRequest, RotateProviderCredentialResponse};
 use roadstead_proto::internal::Receipt;
 use roadstead_proto::method::Method;
-use roadstead_store::mutation::{Loaded, Locks, ProviderLock, Providers, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Write};
 use secrecy::SecretSlice;
 use tokio::sync::Semaphore;
 
@@ -101,7 +101,7 @@ impl Operation for Rotate {
     }
 
     fn plan(&self, locks: Locks, _: &Context<'_>) -> Result<Locks, Refusal> {
-        let providers = Providers::Named(vec![self.request.provider.clone()], ProviderLock::Update);
+        let providers = Providers::Named(vec![self.request.provider.clone()], Lock::Update);
         Ok(Locks { providers, ..locks })
     }
 

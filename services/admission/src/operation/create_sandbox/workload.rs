@@ -9,7 +9,7 @@ use roadstead_proto::api::v1::{
     CreateSandboxRequest, ResourceRequirements, SandboxResources, SandboxSpec, SandboxTemplate,
     SandboxWorkloadTemplateProvenance,
 };
-use roadstead_store::mutation::{Loaded, Lock, TemplateByName};
+use roadstead_store::mutation::{ByName, Loaded, Lock};
 use roadstead_store::row;
 
 use crate::refusal::{Object, Refusal};
@@ -39,9 +39,9 @@ pub(super) fn asked(request: &CreateSandboxRequest) -> Result<Cow<'_, SandboxSpe
 }
 
 /// The template to resolve. Nobody may delete it meanwhile.
-pub(super) fn template(request: &CreateSandboxRequest) -> Option<TemplateByName> {
+pub(super) fn template(request: &CreateSandboxRequest) -> Option<ByName> {
     let name = &request.workload_template;
-    (!name.is_empty()).then(|| TemplateByName { name: name.clone(), lock: Lock::Share })
+    (!name.is_empty()).then(|| ByName { name: name.clone(), lock: Lock::Share })
 }
 
 /// The whole specification.
