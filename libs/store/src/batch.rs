@@ -43,7 +43,7 @@ impl Database {
         Ok(Some(Batch { judgement: Some((judge, gone.into_iter().collect())), ..batch }))
     }
 
-    /// Locks up to `most` sandboxes that are PROVISIONING or STARTING past their deadline, if there are any.
+    /// Locks up to `most` sandboxes whose deadline has come, if there are any.
     ///
     /// # Errors
     /// See [`FlightError`]; nothing is locked then.

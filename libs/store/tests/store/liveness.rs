@@ -178,8 +178,7 @@ async fn late_sandboxes_are_found_by_phase_and_deadline() {
     let world = World::new().await;
     let w = world.workspace("w").await;
     let past = now() - std::time::Duration::from_secs(1);
-    let late =
-        |name: &str, phase, deadline| row::Sandbox { phase, provisioning_deadline: deadline, ..sandbox(&w, name) };
+    let late = |name: &str, phase, deadline| row::Sandbox { phase, deadline: deadline, ..sandbox(&w, name) };
     let rows = [
         late("provisioning", SandboxPhase::Provisioning, Some(past)),
         late("starting", SandboxPhase::Starting, Some(past)),
