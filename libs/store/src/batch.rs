@@ -93,9 +93,4 @@ impl Batch {
         write::add_all(&mut flight, writes);
         commit(lease, flight).await
     }
-
-    /// Ends the transaction without effect.
-    pub async fn abandon(self) {
-        self.lease.roll_back().await;
-    }
 }

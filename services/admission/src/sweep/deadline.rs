@@ -17,7 +17,7 @@ use crate::timer;
 
 /// Pause when what is due cannot be done now: somebody is at work on its row, or another replica has just done it.
 const HELD: Duration = Duration::from_millis(100);
-/// Pause when Postgres cannot be asked.
+/// Pause when Postgres cannot be asked, or does not do it.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Waits for deadlines and sees to them, until `stop`.
@@ -48,10 +48,14 @@ pub(super) async fn run(sweeps: &Sweeps, stop: &CancellationToken) {
 /// Does what is due; how long to pause then.
 async fn see_to(sweeps: &Sweeps, stop: &CancellationToken) -> Duration {
     let (sandboxes, credentials) = (sandboxes(sweeps, stop).await, credentials(sweeps, stop).await);
-    let done = [&sandboxes, &credentials].into_iter().flatten().sum::<usize>();
+    let rest = match (&sandboxes, &credentials) {
+        (Ok(0), Ok(0)) => HELD,
+        (Ok(_), Ok(_)) => Duration::ZERO,
+        (Err(_), _) | (_, Err(_)) => AWAY,
+    };
     report("deadlines", sandboxes);
     report("expirations", credentials);
-    if done > 0 { Duration::ZERO } else { HELD }
+    rest
 }
 
 async fn sandboxes(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize, FlightError> {
@@ -60,10 +64,6 @@ async fn sandboxes(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize, F
         let Some(batch) = sweeps.database.past_deadline(BATCH).await? else { break };
         let count = batch.sandboxes.len();
         let writes = writes(&batch.sandboxes, sweeps.at(batch.now));
-        if writes.is_empty() {
-            batch.abandon().await;
-            break;
-        }
         let happened = between(&batch.sandboxes, &writes, batch.now);
         let kinds: Vec<_> = batch.sandboxes.iter().map(kind).collect();
         sweeps.marks.committed(batch.conclude(writes).await?);
@@ -98,17 +98,21 @@ async fn credentials(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize,
 const fn kind(row: &Sandbox) -> &'static str {
     match row.phase {
         SandboxPhase::Error | SandboxPhase::Completed => "restart",
-        _ => "provisioning",
+        SandboxPhase::Provisioning | SandboxPhase::Starting => "provisioning",
+        _ => "stray",
     }
 }
 
 fn writes(sandboxes: &[Sandbox], at: At<'_>) -> Vec<Write> {
     let due = |row: &Sandbox| {
         let (mut row, live) = (row.clone(), row.session.is_some());
-        let applied = phase::apply(&mut row, Event::Due, live, at);
-        (applied == Applied::Changed).then(|| updated(&mut row))
+        if phase::apply(&mut row, Event::Due, live, at) != Applied::Changed {
+            // It means nothing in this phase. Left there, it would be due for ever.
+            row.deadline = None;
+        }
+        updated(&mut row)
     };
-    sandboxes.iter().filter_map(due).collect()
+    sandboxes.iter().map(due).collect()
 }
 
 #[cfg(test)]
@@ -121,10 +125,15 @@ mod tests {
         let ids = sample::CountedIds::default();
         let at = At { now: sample::NOW, ids: &ids, window: Duration::from_secs(300) };
         let ended = Sandbox { phase: SandboxPhase::Error, ..sample::sandbox("e") };
-        let rows = [sample::sandbox("s"), sample::ready_sandbox("r"), ended];
-        assert_eq!(rows.each_ref().map(kind), ["provisioning", "provisioning", "restart"]);
+        let stray = Sandbox { deadline: Some(sample::NOW), ..sample::ready_sandbox("r") };
+        let rows = [sample::sandbox("s"), ended, stray];
+        assert_eq!(rows.each_ref().map(kind), ["provisioning", "restart", "stray"]);
         let writes = writes(&rows, at);
-        let [Write::UpdateSandbox(late), Write::UpdateSandbox(restarted)] = &writes[..] else { panic!("{writes:?}") };
+        let [Write::UpdateSandbox(late), Write::UpdateSandbox(restarted), Write::UpdateSandbox(stray)] = &writes[..]
+        else {
+            panic!("{writes:?}")
+        };
+        assert_eq!((stray.phase, stray.deadline), (SandboxPhase::Ready, None));
         assert_eq!((late.phase, late.deadline), (SandboxPhase::Error, None));
         assert_eq!(late.status.conditions[0].reason, "ProvisioningTimedOut");
         assert!(late.status.provisioning.as_ref().unwrap().timeout_time.is_some());
