@@ -49,7 +49,7 @@ fn seconds(from: Option<Timestamp>, to: Option<Timestamp>) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_is_shown_once_with_its_code_and_followed_as_the_policy_says() {
-    use SandboxRestartPolicy::{Always, Never, OnFailure};
+    use SandboxRestartPolicy::{Never, OnFailure};
     let world = World::start(Plan::single().replicas(Role::Admission, 2)).await;
     for (name, policy, code, phase, why) in [
         ("done", Never, 0, SandboxPhase::Completed, "MainProcessCompleted"),
