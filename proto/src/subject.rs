@@ -82,6 +82,8 @@ tokens! {
     Report {
         ReportPolicyStatus = "ReportPolicyStatus",
         ReportSandboxConfiguration = "ReportSandboxConfiguration",
+        ReportMainProcessExit = "ReportMainProcessExit",
+        FinalizeMainProcessExit = "FinalizeMainProcessExit",
         RefreshSandboxToken = "RefreshSandboxToken",
         /// A supervisor's policy sync.
         UpdateConfig = "UpdateConfig",

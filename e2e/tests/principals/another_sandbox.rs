@@ -8,8 +8,8 @@ use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SandboxPolicy};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::{
-    GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
-    UpdateConfigRequest,
+    FinalizeMainProcessExitRequest, GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportMainProcessExitRequest,
+    ReportPolicyStatusRequest, ReportSandboxConfigurationRequest, UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use tonic::Code;
@@ -30,7 +30,11 @@ fn naming(target: &Target, scope: Option<WorkspaceSelector>) -> Vec<(Method, Vec
     let environment = GetSandboxProviderEnvironmentRequest { sandbox_id: id.clone(), ..Default::default() };
     let status = ReportPolicyStatusRequest { sandbox_id: id.clone(), version: 1, status: 2, ..Default::default() };
     let configuration = ReportSandboxConfigurationRequest { sandbox_id: id.clone(), ..Default::default() };
+    let exit = ReportMainProcessExitRequest { sandbox_id: id.clone(), instance_id: "i".to_owned(), exit_code: 1 };
+    let last = FinalizeMainProcessExitRequest { sandbox_id: id.clone(), instance_id: "i".to_owned() };
     vec![
+        (Method::ReportMainProcessExit, exit.encode_to_vec()),
+        (Method::FinalizeMainProcessExit, last.encode_to_vec()),
         (Method::GetSandboxConfig, config.encode_to_vec()),
         (Method::UpdateConfig, update.encode_to_vec()),
         (Method::GetSandboxProviderEnvironment, environment.encode_to_vec()),

@@ -52,7 +52,7 @@ const SERVED_TO_USERS: [Method; 39] = [
 ];
 
 /// The methods that the bridge serves to a sandbox.
-const SERVED_TO_SANDBOXES: [Method; 9] = [
+const SERVED_TO_SANDBOXES: [Method; 11] = [
     Method::Health,
     Method::ConnectSupervisor,
     Method::GetSandboxConfig,
@@ -60,6 +60,8 @@ const SERVED_TO_SANDBOXES: [Method; 9] = [
     Method::GetSandboxProviderEnvironment,
     Method::ReportPolicyStatus,
     Method::ReportSandboxConfiguration,
+    Method::ReportMainProcessExit,
+    Method::FinalizeMainProcessExit,
     Method::RefreshSandboxToken,
     Method::PushSandboxLogs,
 ];

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod exits;
+mod expiring;
 mod held;
 mod locked_row;
 mod lost_message;

@@ -6,7 +6,7 @@ use roadstead_e2e::api::{client, request_id, scope};
 use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
 use roadstead_proto::api::v1::{
     ConfigApplyOutcome, GetSandboxProviderEnvironmentRequest, PushSandboxLogsRequest, RefreshSandboxTokenRequest,
-    ReportPolicyStatusRequest, SandboxPhase, StartSandboxRequest, StopSandboxRequest,
+    ReportMainProcessExitRequest, ReportPolicyStatusRequest, SandboxPhase, StartSandboxRequest, StopSandboxRequest,
 };
 use roadstead_proto::internal::{EndSession, HalfResult, SandboxIdentity, SessionResult};
 use roadstead_proto::subject::Report;
@@ -84,7 +84,9 @@ async fn a_late_word_of_an_earlier_session_does_not_move_the_present_one_and_a_g
     let mut world = World::start(Plan::single()).await;
     let stolen = StolenBridge::take(&mut world.stack).await;
     let id = world.sandbox("reborn", &[]).await;
-    let first = world.supervise("reborn").await;
+    let settings = world.settings("reborn").await;
+    let old_instance = settings.instance_id.to_string();
+    let first = Supervised::start(settings);
     world.until_phase("reborn", SandboxPhase::Ready).await;
     let old_session = first.session(SOON).await;
     restart(&world).await;
@@ -111,12 +113,17 @@ async fn a_late_word_of_an_earlier_session_does_not_move_the_present_one_and_a_g
     // Its end has been told before, so that telling it again is no fault.
     stolen.report(Report::EndSession, &identity, end.encode_to_vec()).await.unwrap();
 
+    // The end of the earlier run's main process, told late by whoever still has it to tell.
+    let exit = ReportMainProcessExitRequest { sandbox_id: id.clone(), instance_id: old_instance, exit_code: 1 };
+    let late = with_token(exit, &world.token("reborn").await);
+    client(&world.stack.bridge(1)).report_main_process_exit(late).await.unwrap();
+
     let mut side = world.stack.session().await;
     let row = side.run(&format!("select phase, session_id from roadstead.sandbox where id = '{id}'")).await;
     assert_eq!(row, [["2".to_owned(), session]]);
 
-    second.supervisor.kill();
-    let seen = watched.until(SOON, "PROVISIONING", |seen| seen.has_shown(SandboxPhase::Provisioning)).await;
+    second.supervisor.exit(1).await;
+    let seen = watched.until(SOON, "ERROR", |seen| seen.has_shown(SandboxPhase::Error)).await;
     let phases = seen.shown().map(|(_, phase)| phase).collect::<Vec<_>>();
-    assert_eq!(phases, [SandboxPhase::Ready, SandboxPhase::Provisioning], "it left READY once, for a genuine end");
+    assert_eq!(phases[..2], [SandboxPhase::Ready, SandboxPhase::Error], "it left READY once, for a genuine end");
 }

@@ -43,7 +43,7 @@ impl Database {
         Ok(Some(Batch { judgement: Some((judge, gone.into_iter().collect())), ..batch }))
     }
 
-    /// Locks up to `most` sandboxes that are PROVISIONING or STARTING past their deadline, if there are any.
+    /// Locks up to `most` sandboxes whose deadline has come, if there are any.
     ///
     /// # Errors
     /// See [`FlightError`]; nothing is locked then.
@@ -92,10 +92,5 @@ impl Batch {
         }
         write::add_all(&mut flight, writes);
         commit(lease, flight).await
-    }
-
-    /// Ends the transaction without effect.
-    pub async fn abandon(self) {
-        self.lease.roll_back().await;
     }
 }

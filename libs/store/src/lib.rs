@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod database;
+pub mod deadline;
 mod effect;
 pub mod error;
 mod fields;

@@ -92,8 +92,11 @@ pub struct Sandbox {
     pub attachment_epoch: Uuid,
     /// Runtime generation; a token of another one is refused.
     pub generation: u64,
-    /// End of the repair window while PROVISIONING or STARTING.
-    pub provisioning_deadline: Option<SystemTime>,
+    /// When its phase ends by itself: the window for connecting and accepting while PROVISIONING or STARTING, the pause
+    /// before a restart while ERROR or COMPLETED. None: it does not.
+    pub deadline: Option<SystemTime>,
+    /// Content whose rejection has been granted time for repair in this attempt; empty if none was.
+    pub refused_content: String,
     /// Instance that registered last: the fence of configuration reports, part of the snapshot.
     pub configuration_instance_id: String,
     pub session: Option<Session>,

@@ -6,10 +6,13 @@ use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
-use roadstead_proto::api::v1::{RefreshSandboxTokenRequest, UpdateConfigRequest};
+use roadstead_proto::api::v1::{
+    FinalizeMainProcessExitRequest, RefreshSandboxTokenRequest, ReportMainProcessExitRequest, UpdateConfigRequest,
+};
 use secrecy::ExposeSecret as _;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
+use uuid::Uuid;
 
 use crate::client::StartError;
 use crate::settings::Settings;
@@ -54,6 +57,25 @@ pub(crate) fn propose_policy(
         ..UpdateConfigRequest::default()
     };
     in_time(async move { Ok(api.update_config(authorized(&token, request)?).await?.into_inner().version) })
+}
+
+/// Tells how the main process of this instance ended, and that nothing more comes of it.
+pub(crate) async fn tell_exit(
+    mut api: OpenShellClient<Channel>,
+    token: Token,
+    instance_id: Uuid,
+    exit_code: i32,
+) -> Result<(), Status> {
+    let (sandbox_id, instance_id) = (token.sandbox_id().to_string(), instance_id.to_string());
+    let report =
+        ReportMainProcessExitRequest { sandbox_id: sandbox_id.clone(), instance_id: instance_id.clone(), exit_code };
+    let finalize = FinalizeMainProcessExitRequest { sandbox_id, instance_id };
+    in_time(async move {
+        api.report_main_process_exit(authorized(&token, report)?).await?;
+        api.finalize_main_process_exit(authorized(&token, finalize)?).await?;
+        Ok(())
+    })
+    .await
 }
 
 /// Has the token exchanged for a fresh one.

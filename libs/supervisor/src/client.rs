@@ -68,6 +68,7 @@ pub struct Connection {
 pub struct Supervisor {
     sandbox_id: Uuid,
     behaviour: watch::Sender<Behaviour>,
+    exit: watch::Sender<Option<i32>>,
     status: watch::Receiver<Status>,
     log: Log,
     stop: CancellationToken,
@@ -84,6 +85,8 @@ pub(crate) struct Client {
     /// Rises with every attempt to connect.
     pub(crate) connection_epoch: u64,
     pub(crate) behaviour: watch::Receiver<Behaviour>,
+    /// How the main process ended, once it has.
+    pub(crate) exit: watch::Receiver<Option<i32>>,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) lines: Lines,
 }
@@ -101,6 +104,7 @@ impl Supervisor {
         let store = settings.folder.clone().map(Store::open).transpose()?.map(Arc::new);
         let sandbox_id = token.sandbox_id();
         let (behaviour, behaviours) = watch::channel(settings.behaviour.clone());
+        let (exit, exits) = watch::channel(None);
         let (statuses, status) = watch::channel(Status::default());
         let (log, lines) = log::queue();
         let client = Client {
@@ -110,12 +114,14 @@ impl Supervisor {
             applied: Applied::default(),
             connection_epoch: 0,
             behaviour: behaviours,
+            exit: exits,
             status: statuses,
             lines,
         };
         let stop = CancellationToken::new();
         let task = tokio::spawn(client.run(endpoints, stop.clone()));
-        Ok(Self { sandbox_id, behaviour, status, log, _stop_when_dropped: stop.clone().drop_guard(), stop, task })
+        let _stop_when_dropped = stop.clone().drop_guard();
+        Ok(Self { sandbox_id, behaviour, exit, status, log, _stop_when_dropped, stop, task })
     }
 
     /// The sandbox it is for.
@@ -149,6 +155,16 @@ impl Supervisor {
         }
     }
 
+    /// Says that the main process has ended, with this code (128 and the signal's number if a signal ended it), and
+    /// leaves once that is known. It keeps on trying until then: a supervisor without a main process has nothing else to
+    /// do.
+    pub async fn exit(self, code: i32) {
+        self.exit.send_replace(Some(code));
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the supervisor's task failed");
+        }
+    }
+
     /// Dies: the connection breaks without a word, as it does when the process is killed.
     pub fn kill(self) {
         self.task.abort();
@@ -162,7 +178,7 @@ impl Client {
             let began = Instant::now();
             let end = session::run(&mut self, endpoint, &stop).await;
             let session = self.ended(&end);
-            if stop.is_cancelled() {
+            if stop.is_cancelled() || self.is_done(&end) {
                 return;
             }
             if session && began.elapsed() >= self.settings.backoff.steady {
@@ -176,6 +192,11 @@ impl Client {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// Whether the end of the main process has been told. If it is known already, its instance cannot connect any more.
+    fn is_done(&self, end: &End) -> bool {
+        self.exit.borrow().is_some() && end.is_final()
     }
 
     /// Notes the end of a session or an attempt; whether it was a session.

@@ -71,8 +71,20 @@ impl fmt::Display for End {
     }
 }
 
+impl End {
+    /// Whether there is nothing more to say, or nobody to say it to.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::Stopped => true,
+            Self::Refused(status) => status.code() == Code::FailedPrecondition,
+            Self::Unreachable(_) | Self::Broken(_) => false,
+        }
+    }
+}
+
 /// What a call beside the stream came to.
 enum Done {
+    ExitTold(Result<(), Status>),
     Refreshed(Result<Token, Status>),
     PolicySynced(Result<u32, Status>),
     LogEnded(Result<(), Status>),
@@ -101,6 +113,9 @@ struct Session {
     refresh: Retry,
     sync: Retry,
     log: Retry,
+    exit: Retry,
+    /// The end of the main process was told.
+    over: bool,
 }
 
 /// When something is tried, and tried again.
@@ -192,6 +207,8 @@ impl Session {
             refresh: Retry { at: refresh_due(&client.token), failures: 0 },
             sync: Retry { at: None, failures: 0 },
             log: Retry { at: Some(Instant::now()), failures: 0 },
+            exit: Retry { at: None, failures: 0 },
+            over: false,
         }
     }
 
@@ -201,7 +218,9 @@ impl Session {
         {
             return end;
         }
-        let mut behaviours = client.behaviour.clone();
+        let (mut behaviours, mut exits) = (client.behaviour.clone(), client.exit.clone());
+        // One that was told of before this session began is new to it.
+        exits.mark_changed();
         let mut heartbeat = tokio::time::interval(self.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let patience = self.heartbeat * MISSING_HEARTBEATS;
@@ -230,6 +249,15 @@ impl Session {
                     self.calls.spawn(async { Done::Refreshed(call.await) });
                     Ok(())
                 }
+                Ok(()) = exits.changed() => {
+                    self.exit.at = exits.borrow_and_update().map(|_| Instant::now());
+                    Ok(())
+                }
+                () = tokio::time::sleep_until(self.exit.until()), if self.exit.at.is_some() => {
+                    self.exit.at = None;
+                    self.tell_exit(client);
+                    Ok(())
+                }
                 () = tokio::time::sleep_until(self.sync.until()), if self.sync.at.is_some() => {
                     self.sync.at = None;
                     self.propose_policy(client);
@@ -250,6 +278,9 @@ impl Session {
             };
             if let Err(end) = happened {
                 return end;
+            }
+            if self.over {
+                return self.farewell().await;
             }
         }
     }
@@ -311,6 +342,12 @@ impl Session {
         self.calls.spawn(async { Done::PolicySynced(call.await) });
     }
 
+    fn tell_exit(&mut self, client: &Client) {
+        let Some(code) = *client.exit.borrow() else { return };
+        let call = calls::tell_exit(self.api.clone(), client.token.clone(), client.settings.instance_id, code);
+        self.calls.spawn(async { Done::ExitTold(call.await) });
+    }
+
     fn called(&mut self, client: &mut Client, done: Done) {
         let at = std::time::Instant::now();
         match done {
@@ -331,6 +368,11 @@ impl Session {
             Done::PolicySynced(Err(status)) => {
                 tracing::warn!(code = ?status.code(), message = status.message(), "the policy could not be proposed");
                 self.sync.failed();
+            }
+            Done::ExitTold(Ok(())) => self.over = true,
+            Done::ExitTold(Err(status)) => {
+                tracing::warn!(code = ?status.code(), message = status.message(), "the exit could not be reported");
+                self.exit.failed();
             }
             // Nobody can put anything there any more.
             Done::LogEnded(Ok(())) => {}

@@ -130,6 +130,8 @@ impl Opener {
             Report::RefreshSandboxToken => self.tokens.verify_for_refresh(&said.token, now),
             Report::ReportPolicyStatus
             | Report::ReportSandboxConfiguration
+            | Report::ReportMainProcessExit
+            | Report::FinalizeMainProcessExit
             | Report::UpdateConfig
             | Report::RegisterSession => self.tokens.verify(&said.token, now),
         };

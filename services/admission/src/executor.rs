@@ -3,7 +3,7 @@
 mod two_steps;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -26,6 +26,7 @@ use crate::events::{Events, change};
 use crate::metrics::{Metrics, Reason, Settled};
 use crate::refusal::Refusal;
 use crate::relay::Marks;
+use crate::timer::{self, Timer};
 
 /// Pause of a delivery whose ledger row is held by another transaction (D3).
 const HELD: Duration = Duration::from_millis(250);
@@ -58,6 +59,7 @@ pub(crate) struct Parts {
     pub(crate) bus: Bus,
     pub(crate) marks: Marks,
     pub(crate) events: Events,
+    pub(crate) timer: Timer,
     pub(crate) metrics: Arc<Metrics>,
     /// How long an effect outside Postgres may take.
     pub(crate) effect_time: Duration,
@@ -82,6 +84,8 @@ enum End {
 struct Unpublished {
     marks: Vec<OutboxRow>,
     events: Vec<Happened>,
+    /// The nearest deadline that was written.
+    deadline: Option<SystemTime>,
 }
 
 impl Executor {
@@ -125,6 +129,7 @@ impl Executor {
                     self.answer(id, &reply, &sealed, &answer.encode_to_vec()).await;
                     self.0.marks.committed(unpublished.marks);
                     self.0.events.committed(unpublished.events);
+                    self.0.timer.committed(unpublished.deadline);
                     delivery.ack().await;
                     self.count(method, &outcome, begun, deliveries);
                 }
@@ -304,8 +309,9 @@ impl Executor {
 async fn conclude(in_flight: InFlight, conclusion: Conclusion) -> Result<End, FlightError> {
     let loaded = in_flight.loaded();
     let events = change::of(&conclusion, &loaded.sandboxes, loaded.now);
+    let deadline = timer::of(&conclusion);
     let committed = in_flight.conclude(conclusion).await?;
-    Ok(End::Told(committed.outcome, Unpublished { marks: committed.outbox, events }))
+    Ok(End::Told(committed.outcome, Unpublished { marks: committed.outbox, events, deadline }))
 }
 
 fn refusal_of(outcome: &Outcome) -> Option<status::Reason> {

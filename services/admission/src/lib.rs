@@ -1,8 +1,8 @@
 //! The role `admission`: every write of the control plane, and the broker's topology.
 //!
-//! The core is plain: [`ledger`] (at most once), [`operation`] (what each mutation does), [`phase`] (what may follow
-//! what), [`authorize`](mod@authorize) and [`validate`], brought together by [`attempt`]. Around it stand the shells:
-//! `executor` (queues), `relay` (marks), [`events`], `renew`, `sweep` and `admin`.
+//! The core is plain: [`ledger`] (at most once), [`operation`] (what each mutation does), [`phase`] and [`restart`] (what may
+//! follow what), [`authorize`](mod@authorize) and [`validate`], brought together by [`attempt`]. Around it stand the shells:
+//! `executor` (queues), `relay` (marks), [`events`], `renew`, `sweep` with its [`timer`], and `admin`.
 
 mod admin;
 mod again;
@@ -26,8 +26,10 @@ mod queue_age;
 pub mod refusal;
 pub mod relay;
 mod renew;
+pub mod restart;
 pub mod served;
 mod sweep;
+pub mod timer;
 pub mod validate;
 pub mod vault;
 
@@ -67,6 +69,7 @@ use limit::Limit;
 use metrics::Metrics;
 use relay::Relay;
 use sweep::Sweeps;
+use timer::Timer;
 use vault::CredentialVault;
 
 const ROLE: Role = Role::Admission;
@@ -133,6 +136,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
     let metrics = Arc::new(service.metrics.register(Metrics::register));
     let (marks, relay) = Relay::new(bus.clone(), database.clone(), Arc::clone(&metrics));
     let (events, publisher) = Events::new(bus.clone(), Arc::clone(&metrics));
+    let timer = Timer::default();
     let sweeps = Sweeps {
         database: database.clone(),
         marks: marks.clone(),
@@ -140,6 +144,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         metrics: Arc::clone(&metrics),
         ids: Arc::new(RandomIds),
         rules: rules.clone(),
+        timer: timer.clone(),
     };
     let parts = Arc::new(Parts {
         core: core(&keys, served, rules, &metrics)?,
@@ -149,6 +154,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         bus: bus.clone(),
         marks,
         events,
+        timer,
         metrics,
         again: Again::new(command_slots, report_slots),
         effect_time: Duration::from_secs(effect_seconds),
@@ -231,17 +237,24 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         Ok::<_, Infallible>(())
     });
     tasks.essential(Phase::Background, "events", |stop| publisher.run(stop));
-    for (name, states) in [("sweep of states", true), ("sweep of records", false)] {
+    tasks.essential(Phase::Background, "sweep of sessions", |stop| {
         let sweeps = sweeps.clone();
-        tasks.essential(Phase::Background, name, |stop| async move {
-            if states {
-                sweeps.states(stop).await
-            } else {
-                sweeps.records(stop).await
-            }
+        async move {
+            sweeps.sessions(stop).await;
             Ok::<_, Infallible>(())
-        });
-    }
+        }
+    });
+    tasks.essential(Phase::Background, "deadlines", |stop| {
+        let sweeps = sweeps.clone();
+        async move {
+            sweeps.deadlines(stop).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    tasks.essential(Phase::Background, "sweep of records", |stop| async move {
+        sweeps.records(stop).await;
+        Ok::<_, Infallible>(())
+    });
     Ok(service.run(&shutdown).await?)
 }
 

@@ -75,8 +75,10 @@ pub struct Metrics {
     pub marks_oldest_seconds: Gauge<f64, AtomicU64>,
     /// Sessions whose bridge was judged gone.
     pub sessions_lost: Counter,
-    /// Sandboxes whose time for provisioning passed.
-    pub provisioning_timed_out: Counter,
+    /// Deadlines that this process saw to, by what they were for: provisioning, restart, expiration.
+    pub deadlines: Family<Reason, Counter>,
+    /// Age of the oldest deadline that has passed and that nobody has seen to.
+    pub deadline_overdue_seconds: Gauge<f64, AtomicU64>,
     /// Platform events published.
     pub events: Counter,
     /// Platform events that nobody may have heard of.
@@ -110,7 +112,8 @@ impl Metrics {
             marks_waiting: Gauge::default(),
             marks_oldest_seconds: Gauge::default(),
             sessions_lost: Counter::default(),
-            provisioning_timed_out: Counter::default(),
+            deadlines: Family::default(),
+            deadline_overdue_seconds: Gauge::default(),
             events: Counter::default(),
             events_lost: Counter::default(),
             removed: Family::default(),
@@ -155,10 +158,11 @@ impl Metrics {
         registry.register("marks_waiting", "Marks committed and not published", metrics.marks_waiting.clone());
         registry.register("marks_oldest_seconds", "Age of the oldest of them", metrics.marks_oldest_seconds.clone());
         registry.register("sessions_lost", "Sessions whose bridge was judged gone", metrics.sessions_lost.clone());
+        registry.register("deadlines", "Deadlines that came, by what they were for", metrics.deadlines.clone());
         registry.register(
-            "provisioning_timed_out",
-            "Sandboxes whose provisioning window passed",
-            metrics.provisioning_timed_out.clone(),
+            "deadline_overdue_seconds",
+            "Age of the oldest deadline that has passed and was not seen to",
+            metrics.deadline_overdue_seconds.clone(),
         );
         registry.register("events_published", "Platform events published", metrics.events.clone());
         registry.register("events_lost", "Platform events that may be lost", metrics.events_lost.clone());

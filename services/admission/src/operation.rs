@@ -14,9 +14,11 @@ mod delete_workspace;
 mod detach_sandbox_provider;
 mod end_session;
 mod expose_service;
+mod finalize_main_process_exit;
 mod refresh_sandbox_token;
 mod register_session;
 mod remove_workspace_member;
+mod report_main_process_exit;
 mod report_policy_status;
 mod report_sandbox_configuration;
 mod session_result;
@@ -192,6 +194,8 @@ pub fn read(name: Name, request: &[u8]) -> Result<Box<dyn Operation>, Unreadable
             Report::UpdateConfig => decode::<v1::UpdateConfigRequest>(request),
             Report::ReportPolicyStatus => decode::<v1::ReportPolicyStatusRequest>(request),
             Report::ReportSandboxConfiguration => decode::<v1::ReportSandboxConfigurationRequest>(request),
+            Report::ReportMainProcessExit => decode::<v1::ReportMainProcessExitRequest>(request),
+            Report::FinalizeMainProcessExit => decode::<v1::FinalizeMainProcessExitRequest>(request),
             Report::RefreshSandboxToken => decode::<v1::RefreshSandboxTokenRequest>(request),
             Report::RegisterSession => decode::<internal::RegisterSession>(request),
             Report::SessionResult => decode::<internal::SessionResult>(request),

@@ -9,6 +9,7 @@ use roadstead_store::{row, view::timestamp};
 use uuid::Uuid;
 
 use crate::context::Ids;
+use crate::restart;
 
 /// What happens to a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +26,10 @@ pub enum Event {
     Admitted,
     /// Its supervisor refused the present configuration.
     Rejected,
-    /// The time for connecting and accepting has passed.
-    DeadlinePassed,
+    /// The main process of the instance that its supervisor connected with has ended, with this code.
+    Exited(i32),
+    /// Its deadline has come.
+    Due,
 }
 
 /// Why a sandbox is or is not ready, as its condition says.
@@ -39,7 +42,10 @@ pub enum Why {
     DependenciesNotReady,
     ConfigurationInvalid,
     ProvisioningTimedOut,
+    MainProcessCompleted,
+    MainProcessFailed,
     Starting,
+    Restarting,
     Stopping,
     Stopped,
     Deleting,
@@ -59,11 +65,14 @@ pub enum Next {
     Refuse,
 }
 
-/// The table. `live` says whether a session stands between the sandbox and its rest.
+/// The table. `live` says whether a session stands between the sandbox and its rest, `awaits` whether it has a deadline:
+/// what has ended and has one is to be restarted then.
 #[must_use]
-pub const fn next(phase: SandboxPhase, event: Event, live: bool) -> Next {
+pub const fn next(phase: SandboxPhase, event: Event, live: bool, awaits: bool) -> Next {
     use SandboxPhase as P;
     match (event, phase) {
+        (Event::Stop, P::Completed | P::Error) if awaits && live => Next::Enter(P::Stopping, Why::Stopping),
+        (Event::Stop, P::Completed | P::Error) if awaits => Next::Enter(P::Stopped, Why::Stopped),
         (Event::Stop, P::Ready) if live => Next::Enter(P::Stopping, Why::Stopping),
         (Event::Stop, P::Stopping) if live => Next::Stay,
         (Event::Stop, P::Ready | P::Stopping) => Next::Enter(P::Stopped, Why::Stopped),
@@ -90,8 +99,16 @@ pub const fn next(phase: SandboxPhase, event: Event, live: bool) -> Next {
         (Event::Rejected, P::Provisioning | P::Starting) => Next::Note(Why::ConfigurationInvalid),
         (Event::Rejected, _) => Next::Stay,
 
-        (Event::DeadlinePassed, P::Provisioning | P::Starting) => Next::Enter(P::Error, Why::ProvisioningTimedOut),
-        (Event::DeadlinePassed, _) => Next::Stay,
+        // Also before it is READY: a process may end before anybody heard that it had begun, or while its session is away.
+        (Event::Exited(0), P::Provisioning | P::Starting | P::Ready) => {
+            Next::Enter(P::Completed, Why::MainProcessCompleted)
+        }
+        (Event::Exited(_), P::Provisioning | P::Starting | P::Ready) => Next::Enter(P::Error, Why::MainProcessFailed),
+        (Event::Exited(_), _) => Next::Stay,
+
+        (Event::Due, P::Provisioning | P::Starting) if awaits => Next::Enter(P::Error, Why::ProvisioningTimedOut),
+        (Event::Due, P::Completed | P::Error) if awaits => Next::Enter(P::Starting, Why::Restarting),
+        (Event::Due, _) => Next::Stay,
     }
 }
 
@@ -105,7 +122,10 @@ impl Why {
             Self::DependenciesNotReady | Self::ConfigurationPending => "DependenciesNotReady",
             Self::ConfigurationInvalid => "ConfigurationInvalid",
             Self::ProvisioningTimedOut => "ProvisioningTimedOut",
+            Self::MainProcessCompleted => "MainProcessCompleted",
+            Self::MainProcessFailed => "MainProcessFailed",
             Self::Starting => "Starting",
+            Self::Restarting => "Restarting",
             Self::Stopping => "Stopping",
             Self::Stopped => "Stopped",
             Self::Deleting => "Deleting",
@@ -120,7 +140,10 @@ impl Why {
             Self::DependenciesNotReady => "the supervisor's session ended",
             Self::ConfigurationInvalid => "the supervisor refused the configuration",
             Self::ProvisioningTimedOut => "no configuration was accepted in time; start the sandbox to try again",
+            Self::MainProcessCompleted => "the main process has ended with success",
+            Self::MainProcessFailed => "the main process has ended with a failure; its exit code says which",
             Self::Starting => "started; waiting for the supervisor to connect",
+            Self::Restarting => "restarted as its policy says; waiting for a new instance to connect",
             Self::Stopping => "waiting for the supervisor's session to end",
             Self::Stopped => "stopped",
             Self::Deleting => "waiting for the supervisor's session to end",
@@ -154,7 +177,11 @@ pub struct At<'a> {
 /// Applies an event to a row. The version of the row is left to the caller.
 #[must_use]
 pub fn apply(row: &mut row::Sandbox, event: Event, live: bool, at: At<'_>) -> Applied {
-    match next(row.phase, event, live) {
+    // An instance whose main process has ended may go on talking until a new one takes its place; it says nothing of that.
+    if event == Event::Admitted && row.status.exit_code.is_some() {
+        return Applied::Unchanged;
+    }
+    match next(row.phase, event, live, row.deadline.is_some()) {
         Next::Stay => Applied::Unchanged,
         Next::Refuse => Applied::Refused,
         Next::Remove => Applied::Removed,
@@ -166,48 +193,65 @@ pub fn apply(row: &mut row::Sandbox, event: Event, live: bool, at: At<'_>) -> Ap
             }
         }
         Next::Enter(phase, why) => {
-            enter(row, phase, at);
+            enter(row, phase, why, at);
+            if let Event::Exited(code) = event {
+                ended(row, code, at.now);
+            }
             say(&mut row.status, why, at.now);
             Applied::Changed
         }
     }
 }
 
-fn enter(row: &mut row::Sandbox, phase: SandboxPhase, at: At<'_>) {
+fn enter(row: &mut row::Sandbox, phase: SandboxPhase, why: Why, at: At<'_>) {
     row.phase = phase;
-    match phase {
-        SandboxPhase::Ready => {
-            row.provisioning_deadline = None;
+    // Once a sandbox ran, only its supervisor's return is awaited: an outage must not turn into an error.
+    row.deadline = None;
+    row.status.next_restart_time = None;
+    match (phase, why) {
+        (SandboxPhase::Ready, _) => {
             row.status.configuration_activated = Some(true);
+            row.status.main_process_started_time.get_or_insert(timestamp(at.now));
         }
-        // Once a sandbox ran, only its supervisor's return is awaited: an outage must not turn into an error.
-        SandboxPhase::Provisioning | SandboxPhase::Stopped => row.provisioning_deadline = None,
-        SandboxPhase::Starting => begin(row, "start", at),
-        SandboxPhase::Error => {
-            row.provisioning_deadline = None;
+        (SandboxPhase::Starting, Why::Restarting) => restart(row, at),
+        (SandboxPhase::Starting, _) => begin(row, "start", at),
+        (SandboxPhase::Error, Why::ProvisioningTimedOut) => {
             row.session = None;
             let provisioning = row.status.provisioning.get_or_insert_default();
             provisioning.timeout_time = Some(timestamp(at.now));
             provisioning.cleanup_completed_time = Some(timestamp(at.now));
         }
-        SandboxPhase::Deleting => {
-            row.provisioning_deadline = None;
-            row.deletion_at = Some(at.now);
-        }
-        SandboxPhase::Stopping | SandboxPhase::Completed | SandboxPhase::Unknown | SandboxPhase::Unspecified => {}
+        (SandboxPhase::Deleting, _) => row.deletion_at = Some(at.now),
+        _ => {}
     }
 }
 
-/// Opens an attempt at provisioning: a new window, nothing admitted, tokens of earlier runs void.
+/// Opens an attempt at provisioning: nothing of earlier runs counts, their tokens are void.
 pub fn begin(row: &mut row::Sandbox, cause: &str, at: At<'_>) {
-    let deadline = at.now + at.window;
     row.generation += 1;
     row.session = None;
-    row.configuration_instance_id.clear();
-    row.provisioning_deadline = Some(deadline);
+    row.status.main_process_instance_id.clear();
+    row.status.main_process_started_time = None;
     row.status.restart_count = 0;
     row.status.exit_code = None;
     row.status.next_restart_time = None;
+    attempt(row, cause, at);
+}
+
+/// Opens an attempt at provisioning for another main process of the same run. Nobody revoked anything and nobody is there
+/// to hand out a new token, so the present one stays good; the ended instance is told apart by its id, and its session
+/// stands until it ends or the new instance connects.
+fn restart(row: &mut row::Sandbox, at: At<'_>) {
+    row.status.restart_count = row.status.restart_count.saturating_add(1);
+    attempt(row, "restart", at);
+}
+
+/// A new window, and nothing admitted.
+fn attempt(row: &mut row::Sandbox, cause: &str, at: At<'_>) {
+    let deadline = at.now + at.window;
+    row.configuration_instance_id.clear();
+    row.refused_content.clear();
+    row.deadline = Some(deadline);
     row.status.configuration_activated = Some(false);
     row.status.configuration_admission = Some(v1::SandboxConfigurationAdmission {
         state: ConfigurationAdmissionState::Pending.into(),
@@ -223,10 +267,24 @@ pub fn begin(row: &mut row::Sandbox, cause: &str, at: At<'_>) {
     });
 }
 
+/// Notes how the main process ended, and when it is to be restarted, if it is.
+fn ended(row: &mut row::Sandbox, code: i32, now: SystemTime) {
+    row.status.exit_code = Some(code);
+    let started = row.status.main_process_started_time.and_then(|started| SystemTime::try_from(started).ok());
+    let ran = started.and_then(|started| now.duration_since(started).ok()).unwrap_or_default();
+    if ran >= restart::STEADY {
+        row.status.restart_count = 0;
+    }
+    let pause = restart::pause(row.spec.restart_policy(), code, row.status.restart_count);
+    row.deadline = pause.map(|pause| now + pause);
+    row.status.next_restart_time = row.deadline.map(timestamp);
+}
+
 /// Whether the time for connecting and accepting has passed without an acceptance.
 #[must_use]
 pub fn elapsed(row: &row::Sandbox, now: SystemTime) -> bool {
-    row.provisioning_deadline.is_some_and(|deadline| deadline < now)
+    matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Starting)
+        && row.deadline.is_some_and(|deadline| deadline < now)
 }
 
 /// Id of a configuration change: what caused it, then a fresh id.
@@ -263,17 +321,22 @@ pub fn say(status: &mut v1::SandboxStatus, why: Why, now: SystemTime) -> bool {
 mod tests {
     use proptest::prelude::*;
 
+    use roadstead_proto::api::v1::SandboxRestartPolicy as Policy;
+
     use super::*;
     use crate::sample;
 
-    const EVENTS: [Event; 7] = [
+    const EVENTS: [Event; 10] = [
         Event::Stop,
         Event::Start,
         Event::Delete,
         Event::SessionGone,
         Event::Admitted,
         Event::Rejected,
-        Event::DeadlinePassed,
+        Event::Exited(0),
+        Event::Exited(1),
+        Event::Exited(137),
+        Event::Due,
     ];
 
     fn at(ids: &sample::CountedIds, seconds: u64) -> At<'_> {
@@ -289,12 +352,15 @@ mod tests {
         #[test]
         fn the_invariants_hold_on_every_path(
             steps in proptest::collection::vec((proptest::sample::select(&EVENTS[..]), any::<bool>()), 0..40),
+            policy in proptest::sample::select(vec![Policy::Never, Policy::OnFailure, Policy::Always]),
         ) {
             let ids = sample::CountedIds::default();
             let mut row = sample::sandbox("s");
+            row.spec.set_restart_policy(policy);
             for (step, (event, connects)) in steps.into_iter().enumerate() {
                 if connects && matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Starting | SandboxPhase::Ready) {
                     row.session = Some(sample::session(step as u128));
+                    row.status.exit_code = None;
                 }
                 let before = row.clone();
                 let live = row.session.is_some() && event != Event::SessionGone;
@@ -312,50 +378,186 @@ mod tests {
                 prop_assert!(!ready || row.session.is_some(), "ready without a session after {:?}", event);
                 prop_assert_eq!(ready, row.status.conditions.iter().any(|condition| condition.status == "True"));
                 prop_assert_eq!(row.phase == SandboxPhase::Deleting, row.deletion_at.is_some());
-                if row.provisioning_deadline.is_some() {
-                    prop_assert!(matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Starting));
+                let ended = matches!(row.phase, SandboxPhase::Error | SandboxPhase::Completed);
+                if row.deadline.is_some() {
+                    prop_assert!(ended || matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Starting));
+                }
+                let restarts = row.status.next_restart_time.is_some();
+                prop_assert_eq!(restarts, ended && row.deadline.is_some());
+                prop_assert!(!restarts || policy != Policy::Never);
+                if row.phase == SandboxPhase::Starting {
+                    prop_assert!(row.deadline.is_some(), "a start has a window");
                 }
                 if before.phase == SandboxPhase::Deleting {
                     prop_assert_eq!(row.phase, SandboxPhase::Deleting, "deletion has no way back");
                 }
                 if before.phase == SandboxPhase::Error && row.phase != SandboxPhase::Error {
-                    prop_assert!(matches!(event, Event::Start | Event::Delete), "an error stays until somebody acts");
+                    let acted = matches!(event, Event::Start | Event::Delete);
+                    prop_assert!(acted || before.deadline.is_some(), "an error stays until somebody acts");
                 }
-                prop_assert_eq!(row.generation > before.generation, row.phase == SandboxPhase::Starting && before.phase != SandboxPhase::Starting);
+                let starts = row.phase == SandboxPhase::Starting && before.phase != SandboxPhase::Starting;
+                prop_assert_eq!(row.generation > before.generation, starts && event == Event::Start);
+                prop_assert_eq!(row.status.restart_count > before.status.restart_count, starts && event == Event::Due);
             }
         }
     }
 
+    /// All of the table: each phase, each event, with and without a live session, with and without a deadline.
     #[test]
     fn the_table_agrees_with_the_contract() {
         use Next::{Enter, Note, Refuse, Remove, Stay};
-        use SandboxPhase::{Deleting, Error, Provisioning, Ready, Starting, Stopped, Stopping};
-        for (phase, event, live, expected) in [
-            (Provisioning, Event::Admitted, true, Enter(Ready, Why::DependenciesReady)),
-            (Provisioning, Event::Admitted, false, Stay),
-            (Provisioning, Event::Rejected, true, Note(Why::ConfigurationInvalid)),
-            (Provisioning, Event::DeadlinePassed, false, Enter(Error, Why::ProvisioningTimedOut)),
-            (Provisioning, Event::Stop, true, Refuse),
-            (Ready, Event::SessionGone, false, Enter(Provisioning, Why::DependenciesNotReady)),
-            (Ready, Event::Stop, true, Enter(Stopping, Why::Stopping)),
-            (Ready, Event::Stop, false, Enter(Stopped, Why::Stopped)),
-            (Ready, Event::Start, true, Stay),
-            (Ready, Event::DeadlinePassed, true, Stay),
-            (Ready, Event::Rejected, true, Stay),
-            (Stopping, Event::SessionGone, false, Enter(Stopped, Why::Stopped)),
-            (Stopping, Event::Start, true, Refuse),
-            (Stopped, Event::Stop, false, Stay),
-            (Stopped, Event::Start, false, Enter(Starting, Why::Starting)),
-            (Starting, Event::Admitted, true, Enter(Ready, Why::DependenciesReady)),
-            (Error, Event::Start, false, Enter(Starting, Why::Starting)),
-            (Error, Event::Admitted, true, Stay),
-            (Deleting, Event::Delete, true, Stay),
-            (Deleting, Event::Delete, false, Remove),
-            (Deleting, Event::SessionGone, false, Remove),
-            (Deleting, Event::Start, true, Refuse),
-        ] {
-            assert_eq!(next(phase, event, live), expected, "{phase:?} {event:?} live={live}");
+        use SandboxPhase as P;
+        let phases = [
+            P::Unspecified,
+            P::Provisioning,
+            P::Ready,
+            P::Error,
+            P::Deleting,
+            P::Unknown,
+            P::Stopping,
+            P::Stopped,
+            P::Starting,
+            P::Completed,
+        ];
+        for phase in phases {
+            let (coming, ended) =
+                (matches!(phase, P::Provisioning | P::Starting), matches!(phase, P::Error | P::Completed));
+            for (live, awaits) in [(false, false), (false, true), (true, false), (true, true)] {
+                let stop = if live { Enter(P::Stopping, Why::Stopping) } else { Enter(P::Stopped, Why::Stopped) };
+                let exits = coming || phase == P::Ready;
+                for (event, expected) in [
+                    (
+                        Event::Stop,
+                        match phase {
+                            P::Ready => stop,
+                            P::Error | P::Completed if awaits => stop,
+                            P::Stopping if !live => stop,
+                            P::Stopping | P::Stopped => Stay,
+                            _ => Refuse,
+                        },
+                    ),
+                    (
+                        Event::Start,
+                        match phase {
+                            P::Stopped | P::Completed | P::Error => Enter(P::Starting, Why::Starting),
+                            P::Starting | P::Ready => Stay,
+                            _ => Refuse,
+                        },
+                    ),
+                    (
+                        Event::Delete,
+                        match phase {
+                            _ if !live => Remove,
+                            P::Deleting => Stay,
+                            _ => Enter(P::Deleting, Why::Deleting),
+                        },
+                    ),
+                    (
+                        Event::SessionGone,
+                        match phase {
+                            P::Ready => Enter(P::Provisioning, Why::DependenciesNotReady),
+                            P::Provisioning | P::Starting => Note(Why::SupervisorNotConnected),
+                            P::Stopping => Enter(P::Stopped, Why::Stopped),
+                            P::Deleting => Remove,
+                            _ => Stay,
+                        },
+                    ),
+                    (Event::Admitted, if coming && live { Enter(P::Ready, Why::DependenciesReady) } else { Stay }),
+                    (Event::Rejected, if coming { Note(Why::ConfigurationInvalid) } else { Stay }),
+                    (Event::Exited(0), if exits { Enter(P::Completed, Why::MainProcessCompleted) } else { Stay }),
+                    (Event::Exited(9), if exits { Enter(P::Error, Why::MainProcessFailed) } else { Stay }),
+                    (
+                        Event::Due,
+                        match phase {
+                            _ if !awaits => Stay,
+                            _ if coming => Enter(P::Error, Why::ProvisioningTimedOut),
+                            _ if ended => Enter(P::Starting, Why::Restarting),
+                            _ => Stay,
+                        },
+                    ),
+                ] {
+                    assert_eq!(next(phase, event, live, awaits), expected, "{phase:?} {event:?} {live} {awaits}");
+                }
+            }
         }
+    }
+
+    fn ended(policy: Policy, code: i32, seconds: u64) -> row::Sandbox {
+        let ids = sample::CountedIds::default();
+        let mut row = sample::ready_sandbox("s");
+        row.spec.set_restart_policy(policy);
+        assert_eq!(apply(&mut row, Event::Exited(code), true, at(&ids, seconds)), Applied::Changed);
+        row
+    }
+
+    #[test]
+    fn an_end_is_kept_with_its_code_and_the_policy_says_what_follows() {
+        for (policy, code, phase, why, restarts) in [
+            (Policy::Never, 0, SandboxPhase::Completed, "MainProcessCompleted", false),
+            (Policy::Never, 3, SandboxPhase::Error, "MainProcessFailed", false),
+            (Policy::OnFailure, 0, SandboxPhase::Completed, "MainProcessCompleted", false),
+            (Policy::OnFailure, 137, SandboxPhase::Error, "MainProcessFailed", true),
+            (Policy::Always, 0, SandboxPhase::Completed, "MainProcessCompleted", true),
+        ] {
+            let row = ended(policy, code, 5);
+            assert_eq!((row.phase, reason(&row), row.status.exit_code), (phase, why, Some(code)));
+            assert_eq!((row.deadline.is_some(), row.status.next_restart_time.is_some()), (restarts, restarts));
+            assert!(row.session.is_some(), "what it still has to say comes through");
+            assert_eq!(row.status.provisioning.unwrap().timeout_time, None);
+        }
+    }
+
+    #[test]
+    fn a_restart_is_another_attempt_of_the_same_run_for_another_instance() {
+        let ids = sample::CountedIds::default();
+        let before = ended(Policy::Always, 1, 5);
+        let mut row = before.clone();
+        assert_eq!(apply(&mut row, Event::Due, true, at(&ids, 6)), Applied::Changed);
+        assert_eq!((row.phase, reason(&row), row.status.restart_count), (SandboxPhase::Starting, "Restarting", 1));
+        assert_eq!(row.deadline, Some(at(&ids, 306).now));
+        assert_eq!((row.generation, &row.session), (before.generation, &before.session));
+        assert_eq!(row.status.exit_code, Some(1), "until a new instance connects");
+        let waiting = row.clone();
+        assert_eq!(apply(&mut row, Event::Admitted, true, at(&ids, 7)), Applied::Unchanged);
+        assert_eq!(row, waiting, "the ended instance cannot make it ready");
+    }
+
+    #[test]
+    fn pauses_grow_over_restarts_in_a_row_and_a_steady_run_begins_anew() {
+        let ids = sample::CountedIds::default();
+        let mut row = ended(Policy::Always, 1, 5);
+        let mut now = 5;
+        let mut pauses = Vec::new();
+        for ran in [1, 1, 9, 10, 1] {
+            let pause = row.deadline.unwrap().duration_since(at(&ids, now).now).unwrap().as_secs();
+            pauses.push((pause, row.status.restart_count));
+            now += pause;
+            assert_eq!(apply(&mut row, Event::Due, false, at(&ids, now)), Applied::Changed);
+            // A new instance connects, and runs for a while.
+            (row.status.exit_code, row.status.main_process_started_time) = (None, None);
+            assert_eq!(apply(&mut row, Event::Admitted, true, at(&ids, now)), Applied::Changed);
+            now += ran;
+            assert_eq!(apply(&mut row, Event::Exited(1), true, at(&ids, now)), Applied::Changed);
+        }
+        assert_eq!(pauses, [(0, 0), (1, 1), (2, 2), (4, 3), (0, 0)]);
+    }
+
+    #[test]
+    fn a_stop_cancels_a_restart_and_a_start_does_not_wait_for_it() {
+        let ids = sample::CountedIds::default();
+        for (live, phase) in [(true, SandboxPhase::Stopping), (false, SandboxPhase::Stopped)] {
+            let mut row = ended(Policy::Always, 1, 5);
+            assert_eq!(apply(&mut row, Event::Stop, live, at(&ids, 6)), Applied::Changed);
+            assert_eq!((row.phase, row.deadline, row.status.next_restart_time), (phase, None, None));
+            assert_eq!(apply(&mut row, Event::Due, live, at(&ids, 7)), Applied::Unchanged);
+        }
+        let mut row = ended(Policy::Always, 1, 5);
+        row.status.restart_count = 4;
+        let generation = row.generation;
+        assert_eq!(apply(&mut row, Event::Start, true, at(&ids, 6)), Applied::Changed);
+        assert_eq!((row.status.restart_count, row.status.exit_code, row.generation), (0, None, generation + 1));
+        let mut ended = ended(Policy::Never, 1, 5);
+        assert_eq!(apply(&mut ended, Event::Stop, false, at(&ids, 6)), Applied::Refused);
     }
 
     #[test]
@@ -368,7 +570,7 @@ mod tests {
         row.configuration_instance_id = "old".into();
         assert_eq!(apply(&mut row, Event::Start, false, at(&ids, 100)), Applied::Changed);
         assert_eq!((row.phase, row.generation), (SandboxPhase::Starting, 5));
-        assert_eq!(row.provisioning_deadline, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(400)));
+        assert_eq!(row.deadline, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(400)));
         assert_eq!((row.status.exit_code, row.configuration_instance_id.as_str()), (None, ""));
         assert_eq!(
             row.status.configuration_admission.unwrap_or_default().state(),

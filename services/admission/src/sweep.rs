@@ -1,4 +1,4 @@
-//! What time brings about: sessions whose bridge is gone, windows that pass, records that are old enough. Each sweep
+//! What time brings about: sessions whose bridge is gone, deadlines that come, records that are old enough. Each sweep
 //! works in small batches that skip what others hold, so any number of replicas share it and nobody waits for it.
 
 mod deadline;
@@ -16,6 +16,7 @@ use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::phase::At;
 use crate::relay::Marks;
+use crate::timer::Timer;
 
 /// Sandboxes that one transaction changes.
 const BATCH: u32 = 50;
@@ -32,15 +33,20 @@ pub(crate) struct Sweeps {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) rules: Rules,
+    pub(crate) timer: Timer,
 }
 
 impl Sweeps {
-    /// Ends sessions whose bridge is gone, and provisioning whose time has passed, until `stop`.
-    pub(crate) async fn states(self, stop: CancellationToken) {
+    /// Ends sessions whose bridge is gone, until `stop`.
+    pub(crate) async fn sessions(self, stop: CancellationToken) {
         while pause(LOOK_EVERY, &stop).await {
             report("sessions", lost_session::sweep(&self, &stop).await);
-            report("deadlines", deadline::sweep(&self, &stop).await);
         }
+    }
+
+    /// Does what is due when it is due, until `stop`.
+    pub(crate) async fn deadlines(self, stop: CancellationToken) {
+        deadline::run(&self, &stop).await;
     }
 
     /// Removes old records, until `stop`.

@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use prost::Message;
 use roadstead_proto::api::v1::{
-    GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
+    FinalizeMainProcessExitRequest, GetSandboxProviderEnvironmentRequest, ReportMainProcessExitRequest,
+    ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
 };
 use roadstead_proto::internal::SandboxIdentity;
 use roadstead_proto::method::Method;
@@ -22,6 +23,8 @@ pub(crate) fn check(method: Method, request: &Bytes, identity: &SandboxIdentity)
         Method::GetSandboxProviderEnvironment => decode::<GetSandboxProviderEnvironmentRequest>(request)?.sandbox_id,
         Method::ReportPolicyStatus => decode::<ReportPolicyStatusRequest>(request)?.sandbox_id,
         Method::ReportSandboxConfiguration => decode::<ReportSandboxConfigurationRequest>(request)?.sandbox_id,
+        Method::ReportMainProcessExit => decode::<ReportMainProcessExitRequest>(request)?.sandbox_id,
+        Method::FinalizeMainProcessExit => decode::<FinalizeMainProcessExitRequest>(request)?.sandbox_id,
         _ => return Ok(()),
     };
     if named == identity.sandbox_id { Ok(()) } else { Err(foreign()) }
@@ -54,6 +57,10 @@ mod tests {
             assert_eq!(check(Method::ReportPolicyStatus, status.encode_to_vec()), expected);
             let report = ReportSandboxConfigurationRequest { sandbox_id: sandbox_id.clone(), ..Default::default() };
             assert_eq!(check(Method::ReportSandboxConfiguration, report.encode_to_vec()), expected);
+            let exit = ReportMainProcessExitRequest { sandbox_id: sandbox_id.clone(), ..Default::default() };
+            assert_eq!(check(Method::ReportMainProcessExit, exit.encode_to_vec()), expected);
+            let last = FinalizeMainProcessExitRequest { sandbox_id: sandbox_id.clone(), ..Default::default() };
+            assert_eq!(check(Method::FinalizeMainProcessExit, last.encode_to_vec()), expected);
             let environment = GetSandboxProviderEnvironmentRequest { sandbox_id, ..Default::default() };
             assert_eq!(check(Method::GetSandboxProviderEnvironment, environment.encode_to_vec()), expected);
         }

@@ -36,6 +36,8 @@ pub(crate) const fn of(method: Method) -> Route {
 
         M::ReportPolicyStatus => Route::Report(Report::ReportPolicyStatus),
         M::ReportSandboxConfiguration => Route::Report(Report::ReportSandboxConfiguration),
+        M::ReportMainProcessExit => Route::Report(Report::ReportMainProcessExit),
+        M::FinalizeMainProcessExit => Route::Report(Report::FinalizeMainProcessExit),
         M::RefreshSandboxToken => Route::Report(Report::RefreshSandboxToken),
         M::UpdateConfig => Route::Report(Report::UpdateConfig),
 
@@ -47,8 +49,6 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::ReportEndpointStatus
         | M::ReportProviderReadiness
         | M::ExchangeProviderSubjectToken
-        | M::ReportMainProcessExit
-        | M::FinalizeMainProcessExit
         | M::RelayStream => Route::NotServed(NOT_YET),
 
         M::IssueSandboxToken => Route::Forbidden("only the bootstrap identity of a platform may call this method"),

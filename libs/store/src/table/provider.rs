@@ -48,6 +48,11 @@ const UPDATE: &str = "WITH hit AS (
 const DELETE: &str = "WITH hit AS (DELETE FROM provider WHERE id = $1 RETURNING 1)
     SELECT roadstead.must_hit(count(*), 'provider') FROM hit";
 
+/// Whoever has one of them writes it, and with that moves it on as well, or comes back to it soon.
+const EXPIRE: &str = "UPDATE provider SET next_expiration = NULL WHERE id IN (
+        SELECT id FROM provider WHERE next_expiration <= statement_timestamp()
+        ORDER BY next_expiration LIMIT $1 FOR UPDATE SKIP LOCKED)";
+
 pub(crate) fn lock(workspace: &str, names: Vec<String>, lock: Lock) -> Step {
     let sql = match lock {
         Lock::Share => LOCK_SHARE,
@@ -104,6 +109,11 @@ pub(crate) fn update(row: Provider) -> Step {
 
 pub(crate) fn delete(id: Uuid) -> Step {
     Step::new(DELETE, [value(id)])
+}
+
+/// Moves providers of which a credential has expired on to their next expiration; a trigger finds that.
+pub(crate) fn expire(most: u32) -> Step {
+    Step::new(EXPIRE, [value(i64::from(most))])
 }
 
 pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Provider, Malformed> {

@@ -14,7 +14,7 @@ macro_rules! columns {
     () => {
         "s.id, s.workspace_id, s.workspace_name, s.name, s.labels, s.annotations, s.resource_version, s.created_at, \
          s.deletion_at, s.spec, s.created_from, s.status, s.phase, s.current_policy_version, s.attachment_epoch, s.generation, \
-         s.provisioning_deadline, s.configuration_instance_id, s.session_id, s.session_bridge_id, \
+         s.deadline, s.refused_content, s.configuration_instance_id, s.session_id, s.session_bridge_id, \
          s.session_instance_id, s.session_epoch, s.session_config_push, s.session_result_number, s.session_end_number"
     };
 }
@@ -125,23 +125,22 @@ const LOST: &str = concat!(
 const PAST_DEADLINE: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM sandbox s WHERE s.phase IN (1, 8) AND s.provisioning_deadline < clock_timestamp() \
-     ORDER BY s.provisioning_deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
+    " FROM sandbox s WHERE s.deadline <= statement_timestamp() ORDER BY s.deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
 );
 
 const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_version, deletion_at, spec, status, phase,
-        current_policy_version, attachment_epoch, generation, provisioning_deadline, configuration_instance_id,
+        current_policy_version, attachment_epoch, generation, deadline, configuration_instance_id,
         session_id, session_bridge_id, session_instance_id, session_epoch, session_config_push, session_result_number,
-        session_end_number, workspace_id, workspace_name, name, created_at, created_from)
+        session_end_number, refused_content, workspace_id, workspace_name, name, created_at, created_from)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
-        $24, $25)";
+        $24, $25, $26)";
 
 const UPDATE: &str = "WITH hit AS (
         UPDATE sandbox SET labels = $2, annotations = $3, resource_version = $4, deletion_at = $5, spec = $6,
             status = $7, phase = $8, current_policy_version = $9, attachment_epoch = $10, generation = $11,
-            provisioning_deadline = $12, configuration_instance_id = $13, session_id = $14, session_bridge_id = $15,
+            deadline = $12, configuration_instance_id = $13, session_id = $14, session_bridge_id = $15,
             session_instance_id = $16, session_epoch = $17, session_config_push = $18, session_result_number = $19,
-            session_end_number = $20
+            session_end_number = $20, refused_content = $21
         WHERE id = $1 AND resource_version = $4::bigint - 1 RETURNING 1
     ) SELECT roadstead.must_hit(count(*), 'sandbox') FROM hit";
 
@@ -231,7 +230,7 @@ pub(crate) fn lost(judge: Uuid, most: u32) -> Step {
     Step::new(LOST, [value(judge), value(i64::from(most))])
 }
 
-/// Locks sandboxes that are late.
+/// Locks sandboxes whose deadline has come.
 pub(crate) fn past_deadline(most: u32) -> Step {
     Step::new(PAST_DEADLINE, [value(i64::from(most))])
 }
@@ -263,7 +262,7 @@ pub(crate) fn delete(id: Uuid) -> Step {
 }
 
 /// The columns that an update may change, behind the id.
-fn changing(row: Sandbox) -> [Parameter; 20] {
+fn changing(row: Sandbox) -> [Parameter; 21] {
     let session = row.session;
     let of_session = |number: fn(&Session) -> u64| session.as_ref().map_or(0, number);
     [
@@ -278,7 +277,7 @@ fn changing(row: Sandbox) -> [Parameter; 20] {
         value(i64::from(row.current_policy_version)),
         value(row.attachment_epoch),
         count(row.generation),
-        optional_time(row.provisioning_deadline),
+        optional_time(row.deadline),
         value(row.configuration_instance_id),
         value(session.as_ref().map(|session| session.id)),
         value(session.as_ref().map(|session| session.bridge_id)),
@@ -287,6 +286,7 @@ fn changing(row: Sandbox) -> [Parameter; 20] {
         value(session.as_ref().is_some_and(|session| session.config_push)),
         count(of_session(|session| session.result_number)),
         count(of_session(|session| session.end_number)),
+        value(row.refused_content),
     ]
 }
 
@@ -309,7 +309,8 @@ pub(crate) fn read(fields: &mut Fields<'_>) -> Result<Sandbox, Malformed> {
         current_policy_version: fields.version()?,
         attachment_epoch: fields.take()?,
         generation: fields.count()?,
-        provisioning_deadline: fields.take()?,
+        deadline: fields.take()?,
+        refused_content: fields.take()?,
         configuration_instance_id: fields.take()?,
         session: session(fields)?,
         providers: Vec::new(),

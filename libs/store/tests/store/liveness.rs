@@ -172,29 +172,3 @@ async fn a_registration_gives_its_bridge_a_row() {
     let stored = world.load(row.id).await.unwrap().session.unwrap();
     assert_eq!((stored.connection_epoch, stored.config_push), (u64::MAX, true));
 }
-
-#[tokio::test]
-async fn late_sandboxes_are_found_by_phase_and_deadline() {
-    let world = World::new().await;
-    let w = world.workspace("w").await;
-    let past = now() - std::time::Duration::from_secs(1);
-    let late =
-        |name: &str, phase, deadline| row::Sandbox { phase, provisioning_deadline: deadline, ..sandbox(&w, name) };
-    let rows = [
-        late("provisioning", SandboxPhase::Provisioning, Some(past)),
-        late("starting", SandboxPhase::Starting, Some(past)),
-        late("ready", SandboxPhase::Ready, Some(past)),
-        late("in-time", SandboxPhase::Provisioning, Some(now() + std::time::Duration::from_secs(60))),
-        late("no-deadline", SandboxPhase::Starting, None),
-    ];
-    world.write(rows.iter().cloned().map(Write::InsertSandbox).collect()).await;
-    let batch = world.store.past_deadline(10).await.unwrap().unwrap();
-    let mut names: Vec<_> = batch.sandboxes.iter().map(|row| row.name.as_str()).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["provisioning", "starting"]);
-    let writes =
-        batch.sandboxes.iter().map(|row| Write::UpdateSandbox(next(row, |row| row.phase = SandboxPhase::Error)));
-    let writes = writes.collect();
-    assert_eq!(batch.conclude(writes).await.unwrap().len(), 2);
-    assert!(world.store.past_deadline(10).await.unwrap().is_none());
-}

@@ -141,7 +141,8 @@ fn new_row(
         current_policy_version: 0,
         attachment_epoch: context.ids.fresh(),
         generation: 0,
-        provisioning_deadline: None,
+        deadline: None,
+        refused_content: String::new(),
         configuration_instance_id: String::new(),
         session: None,
         providers: asked.providers.clone(),
@@ -209,7 +210,7 @@ mod tests {
         let decision = decide(&request(SandboxSpec::default()), &sample::in_workspace()).unwrap();
         let row = inserted(&decision);
         assert_eq!((row.phase, row.resource_version, row.generation), (SandboxPhase::Provisioning, 1, 1));
-        assert_eq!(row.provisioning_deadline, Some(sample::NOW + World::user().rules.provisioning_window));
+        assert_eq!(row.deadline, Some(sample::NOW + World::user().rules.provisioning_window));
         let status = &row.status;
         assert_eq!(status.configuration_activated, Some(false));
         let admission = status.configuration_admission.clone().unwrap_or_default();

@@ -12,9 +12,6 @@ use crate::context::Context;
 use crate::ledger::Address;
 use crate::phase::{self, Event, Why};
 use crate::refusal::{Refusal, Shown};
-use crate::validate::at_most;
-
-const INSTANCE_BYTES: usize = 128;
 
 impl Operation for RegisterSession {
     fn address(&self) -> Address<'_> {
@@ -24,10 +21,7 @@ impl Operation for RegisterSession {
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
         let Caller::Sandbox { id, .. } = context.caller else { return Err(Refusal::Internal) };
         asked(self)?;
-        if self.instance_id.is_empty() {
-            return Err(Refusal::invalid("instance_id", "required"));
-        }
-        at_most("instance_id", &self.instance_id, INSTANCE_BYTES)?;
+        session::instance(&self.instance_id)?;
         if self.provider_readiness && !is_canonical_uuid(&self.instance_id) {
             return Err(Refusal::invalid("instance_id", "must be a canonical UUID to report provider readiness"));
         }
@@ -41,7 +35,7 @@ impl Operation for RegisterSession {
         if before.session.as_ref().is_some_and(|known| known.id == asked.id) {
             return Ok(Decision::report(Vec::new(), &registered(before)));
         }
-        connectable(before, loaded)?;
+        connectable(before, &asked, loaded)?;
         may_take_over(before, &asked, loaded)?;
         let mut row = before.clone();
         begin(&mut row, asked, loaded, context);
@@ -71,22 +65,36 @@ fn is_canonical_uuid(text: &str) -> bool {
     Uuid::try_parse(text).is_ok_and(|id| id.hyphenated().to_string() == text)
 }
 
-fn connectable(row: &row::Sandbox, loaded: &Loaded) -> Result<(), Refusal> {
+fn connectable(row: &row::Sandbox, asked: &row::Session, loaded: &Loaded) -> Result<(), Refusal> {
+    let timed_out = row.status.provisioning.as_ref().is_some_and(|provisioning| provisioning.timeout_time.is_some());
+    if phase::elapsed(row, loaded.now) || (row.phase == SandboxPhase::Error && timed_out) {
+        return Err(Refusal::precondition("ProvisioningDeadlineElapsed: start the sandbox to try again"));
+    }
     if !matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Ready | SandboxPhase::Starting) {
         let (name, phase) = (Shown(&row.name), session::phase_word(row.phase));
         return Err(Refusal::precondition(format!("sandbox {name} is {phase}; its supervisor cannot connect")));
     }
-    if phase::elapsed(row, loaded.now) {
-        return Err(Refusal::precondition("ProvisioningDeadlineElapsed: start the sandbox to try again"));
+    if has_ended(row, &asked.instance_id) {
+        return Err(Refusal::precondition("the main process of this instance has ended; a new instance may connect"));
     }
     Ok(())
 }
 
-/// Takeover needs proof: the same instance in a later connection, or an owner that is gone.
+/// Whether the main process of that instance was the last to run, and has ended.
+fn has_ended(row: &row::Sandbox, instance_id: &str) -> bool {
+    row.status.exit_code.is_some() && row.status.main_process_instance_id == instance_id
+}
+
+/// Takeover needs proof: the same instance in a later connection, an owner that is gone, or one whose main process has
+/// ended.
 fn may_take_over(row: &row::Sandbox, asked: &row::Session, loaded: &Loaded) -> Result<(), Refusal> {
     let Some(known) = row.session.as_ref().filter(|_| session::live(row, loaded)) else { return Ok(()) };
     let later = known.instance_id == asked.instance_id && asked.connection_epoch > known.connection_epoch;
-    if later { Ok(()) } else { Err(Refusal::Aborted("another session holds the sandbox")) }
+    if later || has_ended(row, &known.instance_id) {
+        Ok(())
+    } else {
+        Err(Refusal::Aborted("another session holds the sandbox"))
+    }
 }
 
 fn begin(row: &mut row::Sandbox, asked: row::Session, loaded: &Loaded, context: &Context<'_>) {
@@ -99,7 +107,10 @@ fn begin(row: &mut row::Sandbox, asked: row::Session, loaded: &Loaded, context: 
     if asked.config_push {
         row.configuration_instance_id.clone_from(&asked.instance_id);
     }
-    row.status.main_process_instance_id.clone_from(&asked.instance_id);
+    if row.status.main_process_instance_id != asked.instance_id {
+        row.status.main_process_instance_id.clone_from(&asked.instance_id);
+        row.status.main_process_started_time = None;
+    }
     row.status.exit_code = None;
     let accepted = !asked.config_push && has_accepted(row, &asked.instance_id);
     row.session = Some(asked);

@@ -138,10 +138,8 @@ mod tests {
 
     #[test]
     fn past_the_deadline_nothing_is_taken() {
-        let row = row::Sandbox {
-            provisioning_deadline: Some(sample::NOW - std::time::Duration::from_secs(1)),
-            ..sample::sandbox("s")
-        };
+        let row =
+            row::Sandbox { deadline: Some(sample::NOW - std::time::Duration::from_secs(1)), ..sample::sandbox("s") };
         let refused = decide(row, &request("one", Pending, "")).unwrap_err();
         assert!(refused.to_string().contains("ProvisioningDeadlineElapsed"));
     }

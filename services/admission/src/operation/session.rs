@@ -10,6 +10,7 @@ use crate::caller::Caller;
 use crate::context::Context;
 use crate::phase::{self, Applied, At, Event};
 use crate::refusal::{Object, Refusal, Shown};
+use crate::validate::at_most;
 
 /// The sandbox of that name.
 ///
@@ -53,6 +54,20 @@ pub(crate) fn own_id(named: &str, context: &Context<'_>) -> Result<Uuid, Refusal
         Caller::Sandbox { id, .. } if *named == id.to_string() => Ok(*id),
         _ => Err(Refusal::Denied(ANOTHER_SANDBOX.to_owned())),
     }
+}
+
+/// Longest id of a supervisor's instance, in bytes.
+const INSTANCE_BYTES: usize = 128;
+
+/// Checks the id of an instance.
+///
+/// # Errors
+/// `Invalid` with the field.
+pub(crate) fn instance(id: &str) -> Result<(), Refusal> {
+    if id.is_empty() {
+        return Err(Refusal::invalid("instance_id", "required"));
+    }
+    at_most("instance_id", id, INSTANCE_BYTES)
 }
 
 /// Whether a session stands that could still act: there is one, and the process that holds it is not known to be gone.
@@ -112,7 +127,7 @@ pub(crate) fn phase_word(phase: v1::SandboxPhase) -> &'static str {
 
 fn refused(row: &row::Sandbox, event: Event) -> Refusal {
     let needed = match event {
-        Event::Stop => "stopped only while READY",
+        Event::Stop => "stopped only while READY, or while it waits to be restarted",
         Event::Start => "started only while STOPPED, COMPLETED or ERROR",
         _ => "changed so only in another phase",
     };

@@ -1,7 +1,9 @@
 //! What a supervisor says of its configuration, applied to a sandbox: how it took a policy revision, and whether it
 //! runs with what it was given.
 
-use roadstead_proto::api::v1::{ConfigurationAdmissionState, PolicyStatus, SandboxConfigurationAdmission};
+use roadstead_proto::api::v1::{
+    ConfigurationAdmissionState, PolicyStatus, SandboxConfigurationAdmission, SandboxPhase,
+};
 use roadstead_store::mutation::{Loaded, Write};
 use roadstead_store::{row, view::timestamp};
 
@@ -58,15 +60,13 @@ pub(crate) fn on_configuration(
     context: &Context<'_>,
 ) {
     let state = verdict.state();
-    let repeated = row.status.configuration_admission.as_ref().is_some_and(|known| same_content(known, &verdict));
+    let content = content(&verdict);
     row.status.configuration_admission =
         Some(SandboxConfigurationAdmission { error: bounded(&verdict.error), ..verdict });
     let event = match state {
         ConfigurationAdmissionState::Accepted if !phase::elapsed(row, loaded.now) => Event::Admitted,
         ConfigurationAdmissionState::Rejected => {
-            if !repeated {
-                extend(row, loaded, context);
-            }
+            extend(row, content, loaded, context);
             Event::Rejected
         }
         _ => return,
@@ -76,23 +76,23 @@ pub(crate) fn on_configuration(
     _ = phase::apply(row, event, live, session::at(loaded, context));
 }
 
-/// Whether a rejection is of the same content as the one before it: instances and texts apart.
-fn same_content(known: &SandboxConfigurationAdmission, verdict: &SandboxConfigurationAdmission) -> bool {
-    let content = |admission: &SandboxConfigurationAdmission| SandboxConfigurationAdmission {
-        instance_id: String::new(),
-        error: String::new(),
-        ..admission.clone()
-    };
-    content(known) == content(verdict)
+/// What a verdict is about, whoever gave it and in whatever words.
+fn content(verdict: &SandboxConfigurationAdmission) -> String {
+    let SandboxConfigurationAdmission { policy_version, policy_hash, config_revision, provider_env_revision, .. } =
+        verdict;
+    format!("{policy_version}:{config_revision:x}:{provider_env_revision:x}:{policy_hash}")
 }
 
-/// The first rejection after a change of content gives one more window for repair.
-fn extend(row: &mut row::Sandbox, loaded: &Loaded, context: &Context<'_>) {
-    if row.provisioning_deadline.is_none() || phase::elapsed(row, loaded.now) {
+/// The first rejection after a change of content gives one more window for repair. What the row remembers of that outlives
+/// whatever an instance says of itself when it comes back.
+fn extend(row: &mut row::Sandbox, content: String, loaded: &Loaded, context: &Context<'_>) {
+    let coming = matches!(row.phase, SandboxPhase::Provisioning | SandboxPhase::Starting) && row.deadline.is_some();
+    if !coming || phase::elapsed(row, loaded.now) || row.refused_content == content {
         return;
     }
+    row.refused_content = content;
     let deadline = loaded.now + context.rules.provisioning_window;
-    row.provisioning_deadline = Some(deadline);
+    row.deadline = Some(deadline);
     let provisioning = row.status.provisioning.get_or_insert_default();
     provisioning.first_rejection_time = Some(timestamp(loaded.now));
     provisioning.deadline = Some(timestamp(deadline));
@@ -120,8 +120,6 @@ pub(crate) fn bounded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use roadstead_proto::api::v1::SandboxPhase;
 
     use super::*;
     use crate::sample::{self, World};
@@ -195,8 +193,7 @@ mod tests {
 
     #[test]
     fn the_first_rejection_of_a_content_extends_the_window_and_a_repeat_does_not() {
-        let deadline =
-            |row: &row::Sandbox| row.provisioning_deadline.unwrap().duration_since(sample::NOW).unwrap().as_secs();
+        let deadline = |row: &row::Sandbox| row.deadline.unwrap().duration_since(sample::NOW).unwrap().as_secs();
         let mut row = sample::sandbox("s");
         assert_eq!(deadline(&row), 300);
         apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 1), 10);
@@ -206,7 +203,11 @@ mod tests {
             error: "other words".into(),
             ..verdict(ConfigurationAdmissionState::Rejected, 1)
         };
-        apply(&mut row, repeat, 20);
+        apply(&mut row, repeat.clone(), 20);
+        assert_eq!(deadline(&row), 310);
+        // An instance that comes back registers before it says so again.
+        apply(&mut row, verdict(ConfigurationAdmissionState::Pending, 0), 25);
+        apply(&mut row, repeat, 26);
         assert_eq!(deadline(&row), 310);
         apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 2), 30);
         assert_eq!(deadline(&row), 330);
@@ -218,7 +219,7 @@ mod tests {
     fn a_running_sandbox_stays_ready_with_what_it_has() {
         let mut row = sample::ready_sandbox("s");
         apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 1), 10);
-        assert_eq!((row.phase, row.provisioning_deadline), (SandboxPhase::Ready, None));
+        assert_eq!((row.phase, row.deadline), (SandboxPhase::Ready, None));
         let kept = row.status.configuration_admission.unwrap();
         assert_eq!(kept.state(), ConfigurationAdmissionState::Rejected);
     }

@@ -12,6 +12,7 @@ mod fingerprints;
 mod flights;
 mod flow;
 mod ledger;
+mod lifecycle;
 mod model;
 mod namesakes;
 mod operators;

@@ -9,7 +9,7 @@ use crate::sessions::{applied, register};
 use crate::world::{LONG, World};
 
 /// Waits until a query answers so.
-async fn becomes(world: &World, sql: &str, expected: &str) {
+pub(crate) async fn becomes(world: &World, sql: &str, expected: &str) {
     let mut side = world.session().await;
     let begun = std::time::Instant::now();
     loop {
