@@ -85,8 +85,10 @@ tokens! {
         RefreshSandboxToken = "RefreshSandboxToken",
         /// A supervisor's policy sync.
         UpdateConfig = "UpdateConfig",
+        ReportEndpointStatus = "ReportEndpointStatus",
         RegisterSession = "RegisterSession",
         SessionResult = "SessionResult",
+        SessionReadiness = "SessionReadiness",
         EndSession = "EndSession",
     }
 }
@@ -101,6 +103,7 @@ tokens! {
     ConfigCall {
         GetSandboxConfig = "GetSandboxConfig",
         GetSandboxProviderEnvironment = "GetSandboxProviderEnvironment",
+        GetSandboxProviderStatus = "GetSandboxProviderStatus",
         /// The entry that stands, for a session that begins.
         Bootstrap = "Bootstrap",
         /// Whether a sandbox's token is of its present run.

@@ -126,10 +126,11 @@ impl Opener {
     /// stands are fenced by its id instead.
     fn credential(&self, report: Report, said: &SandboxIdentity, now: SystemTime) -> Result<(), Refusal> {
         let verified = match report {
-            Report::SessionResult | Report::EndSession => return Ok(()),
+            Report::SessionResult | Report::SessionReadiness | Report::EndSession => return Ok(()),
             Report::RefreshSandboxToken => self.tokens.verify_for_refresh(&said.token, now),
             Report::ReportPolicyStatus
             | Report::ReportSandboxConfiguration
+            | Report::ReportEndpointStatus
             | Report::UpdateConfig
             | Report::RegisterSession => self.tokens.verify(&said.token, now),
         };

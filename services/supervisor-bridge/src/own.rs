@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use prost::Message;
 use roadstead_proto::api::v1::{
-    GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
+    GetSandboxProviderEnvironmentRequest, ReportEndpointStatusRequest, ReportPolicyStatusRequest,
+    ReportSandboxConfigurationRequest,
 };
 use roadstead_proto::internal::SandboxIdentity;
 use roadstead_proto::method::Method;
@@ -21,6 +22,7 @@ pub(crate) fn check(method: Method, request: &Bytes, identity: &SandboxIdentity)
     let named = match method {
         Method::GetSandboxProviderEnvironment => decode::<GetSandboxProviderEnvironmentRequest>(request)?.sandbox_id,
         Method::ReportPolicyStatus => decode::<ReportPolicyStatusRequest>(request)?.sandbox_id,
+        Method::ReportEndpointStatus => decode::<ReportEndpointStatusRequest>(request)?.sandbox_id,
         Method::ReportSandboxConfiguration => decode::<ReportSandboxConfigurationRequest>(request)?.sandbox_id,
         _ => return Ok(()),
     };
