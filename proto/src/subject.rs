@@ -45,6 +45,15 @@ pub fn config(door: Door, call: ConfigCall) -> String {
     format!("roadstead.config.{}.{}", door.name(), call.name())
 }
 
+/// What a sandbox says of a session that another bridge holds: `internal::ReadRequest` to that bridge.
+#[must_use]
+pub fn observe(bridge_id: Uuid) -> String {
+    format!("roadstead.bridge.{bridge_id}.ReportProviderReadiness")
+}
+
+/// [`observe`] of every bridge.
+pub const OBSERVE_ANY: &str = "roadstead.bridge.*.ReportProviderReadiness";
+
 /// An operator's request to admission.
 #[must_use]
 pub fn admin(call: AdminCall) -> String {

@@ -8,8 +8,8 @@ use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SandboxPolicy};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::{
-    GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
-    UpdateConfigRequest,
+    GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportEndpointStatusRequest, ReportPolicyStatusRequest,
+    ReportProviderReadinessRequest, ReportSandboxConfigurationRequest, UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use tonic::Code;
@@ -30,12 +30,16 @@ fn naming(target: &Target, scope: Option<WorkspaceSelector>) -> Vec<(Method, Vec
     let environment = GetSandboxProviderEnvironmentRequest { sandbox_id: id.clone(), ..Default::default() };
     let status = ReportPolicyStatusRequest { sandbox_id: id.clone(), version: 1, status: 2, ..Default::default() };
     let configuration = ReportSandboxConfigurationRequest { sandbox_id: id.clone(), ..Default::default() };
+    let readiness = ReportProviderReadinessRequest { sandbox_id: id.clone(), ..Default::default() };
+    let endpoints = ReportEndpointStatusRequest { sandbox_id: id.clone(), ..Default::default() };
     vec![
         (Method::GetSandboxConfig, config.encode_to_vec()),
         (Method::UpdateConfig, update.encode_to_vec()),
         (Method::GetSandboxProviderEnvironment, environment.encode_to_vec()),
         (Method::ReportPolicyStatus, status.encode_to_vec()),
         (Method::ReportSandboxConfiguration, configuration.encode_to_vec()),
+        (Method::ReportProviderReadiness, readiness.encode_to_vec()),
+        (Method::ReportEndpointStatus, endpoints.encode_to_vec()),
         (Method::ConnectSupervisor, hello(&id, 1)),
     ]
 }

@@ -75,6 +75,7 @@ fn reports(target: &Target) -> Vec<(Report, Vec<u8>)> {
         (Report::RegisterSession, register.encode_to_vec()),
         (Report::ReportPolicyStatus, request(Method::ReportPolicyStatus, target)),
         (Report::ReportSandboxConfiguration, request(Method::ReportSandboxConfiguration, target)),
+        (Report::ReportEndpointStatus, request(Method::ReportEndpointStatus, target)),
         (Report::UpdateConfig, sync(target)),
         (Report::RefreshSandboxToken, request(Method::RefreshSandboxToken, target)),
     ]

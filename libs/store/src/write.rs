@@ -20,9 +20,6 @@ pub(crate) fn add_all(flight: &mut Flight, writes: Vec<Write>) {
         {
             flight.add(prune);
         }
-        if let Write::InsertReceipts(rows) = &write {
-            flight.add(provider_receipt::prune(rows));
-        }
         flight.add(step(write));
     }
 }

@@ -32,7 +32,7 @@ impl Door for Entrance {
     async fn unary(&self, call: Call, request: Bytes) -> Result<Reply, Status> {
         match route::of(call.method) {
             Route::Health => Ok(Reply::new(health().encode_to_vec())),
-            Route::Readiness => observe::observe(&self.bridge, sandbox(&call)?, &request),
+            Route::Readiness => observe::observe(&self.bridge, &call, sandbox(&call)?, request).await,
             Route::Report(report) => self.report(report, call, request).await,
             Route::Config(asked) => self.config(asked, &call, request).await,
             Route::NotServed(why) => Err(not_served(call.method, why)),

@@ -157,6 +157,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             Ok::<_, Infallible>(())
         }
     });
+    tasks.essential(Phase::Background, "observations by way of other bridges", |stop| {
+        observe::serve(Arc::clone(&bridge), stop)
+    });
     tasks.essential(Phase::Background, "measure", |stop| {
         let bridge = Arc::clone(&bridge);
         async move {

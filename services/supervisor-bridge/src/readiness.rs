@@ -112,8 +112,8 @@ fn check(observation: &ProviderReadinessObservation) -> Result<(), Refused> {
     if !is_canonical(&observation.process_instance_id) {
         return invalid("process_instance_id", "must be a canonical UUID");
     }
-    if observation.policy_hash.len() > HASH_BYTES {
-        return invalid("policy_hash", "too long");
+    if observation.policy_hash.len() > HASH_BYTES || observation.policy_hash.contains(char::is_control) {
+        return invalid("policy_hash", "must be a policy's hash");
     }
     Ok(())
 }
@@ -199,6 +199,7 @@ mod tests {
             ProviderReadinessObservation { attachment_epoch: upper.clone(), ..seen(1, 1) },
             ProviderReadinessObservation { attachment_epoch: String::new(), ..seen(1, 1) },
             ProviderReadinessObservation { process_instance_id: "x".into(), ..seen(1, 1) },
+            ProviderReadinessObservation { policy_hash: "\n".into(), ..seen(1, 1) },
             ProviderReadinessObservation { policy_hash: "x".repeat(HASH_BYTES + 1), ..seen(1, 1) },
         ] {
             assert!(matches!(announced().observe(bad, now), Err(Refused::Invalid { .. })));

@@ -48,9 +48,9 @@ pub(crate) struct Entering<'a> {
     pub(crate) reporter: &'a Arc<Reporter>,
 }
 
-/// The session is not one that this process holds.
+/// The session is not one that this process holds, or not with a token of that generation.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("observation.session_id is not the live session of the sandbox here")]
+#[error("observation.session_id is not the live session of the sandbox")]
 pub(crate) struct NotHeld;
 
 /// A session's place among them; it is given up when dropped.

@@ -19,16 +19,17 @@ pub(crate) use columns;
 /// Newest receipts of a sandbox that are kept.
 const KEPT: i64 = 200;
 
-const INSERT: &str = "INSERT INTO provider_receipt (id, sandbox_id, mutation_id, kind, provider_id, provider_name,
-        provider_version, attachment_epoch, persisted_at)
+/// Makes room first, a few at a time, so that no change pays for all those before it.
+const INSERT: &str = "WITH old AS (
+        DELETE FROM provider_receipt WHERE id IN (
+            SELECT old.id FROM unnest($2::uuid[]) s (id) CROSS JOIN LATERAL (
+                SELECT r.id FROM provider_receipt r WHERE r.sandbox_id = s.id ORDER BY r.ordinal DESC
+                OFFSET $10::bigint - 1 LIMIT 10
+            ) old)
+    ) INSERT INTO provider_receipt (id, sandbox_id, mutation_id, kind, provider_id, provider_name, provider_version,
+        attachment_epoch, persisted_at)
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::smallint[], $5::uuid[], $6::text[], $7::bigint[],
         $8::uuid[], $9::timestamptz[])";
-
-/// A few at a time, so that no change pays for all those before it.
-const PRUNE: &str = "DELETE FROM provider_receipt WHERE id IN (
-        SELECT old.id FROM unnest($1::uuid[]) s (id) CROSS JOIN LATERAL (
-            SELECT r.id FROM provider_receipt r WHERE r.sandbox_id = s.id ORDER BY r.ordinal DESC OFFSET $2 LIMIT 10
-        ) old)";
 
 pub(crate) fn insert(rows: &[ProviderReceipt]) -> Step {
     fn each<T: ToSql + Sync + Send + 'static>(rows: &[ProviderReceipt], of: fn(&ProviderReceipt) -> T) -> Parameter {
@@ -46,14 +47,9 @@ pub(crate) fn insert(rows: &[ProviderReceipt]) -> Step {
             each(rows, |row| row.provider_version.cast_signed()),
             each(rows, |row| row.attachment_epoch),
             each(rows, |row| within_range(row.persisted_at)),
+            value(KEPT),
         ],
     )
-}
-
-/// Makes room for one more in each of the sandboxes.
-pub(crate) fn prune(rows: &[ProviderReceipt]) -> Step {
-    let sandboxes: Vec<Uuid> = rows.iter().map(|row| row.sandbox_id).collect();
-    Step::new(PRUNE, [value(sandboxes), value(KEPT - 1)])
 }
 
 pub(crate) fn read(fields: &mut Fields<'_>) -> Result<ProviderReceipt, Malformed> {

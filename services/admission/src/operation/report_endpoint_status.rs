@@ -94,7 +94,7 @@ fn same(old: &EndpointStatus, new: &EndpointStatus) -> bool {
 fn check(report: &ReportEndpointStatusRequest) -> Checked {
     count_at_most("observations", report.observations.len(), ENDPOINTS)?;
     count_at_most("observed_endpoint_ids", report.observed_endpoint_ids.len(), ENDPOINTS)?;
-    at_most("policy_hash", &report.policy_hash, WORD_BYTES)?;
+    word("policy_hash", &report.policy_hash)?;
     for id in &report.observed_endpoint_ids {
         endpoint_id("observed_endpoint_ids", id)?;
     }
@@ -106,7 +106,7 @@ fn check(report: &ReportEndpointStatusRequest) -> Checked {
     }
     match report.token_grant_status.as_ref().and_then(|status| status.last_failure.as_ref()) {
         Some(last) => {
-            at_most("token_grant_status.last_failure.destination_host", &last.destination_host, WORD_BYTES)?;
+            word("token_grant_status.last_failure.destination_host", &last.destination_host)?;
             last.failure.as_ref().map_or(Ok(()), |seen| failure("token_grant_status.last_failure.failure", seen))
         }
         None => Ok(()),
@@ -117,14 +117,21 @@ fn endpoint_id(field: &str, id: &str) -> Checked {
     if id.is_empty() {
         return Err(Refusal::invalid(field, "must not be empty"));
     }
-    at_most(field, id, WORD_BYTES)
+    word(field, id)
 }
 
 fn failure(field: &str, failure: &EndpointFailure) -> Checked {
     let EndpointFailure { code, provider, credential_key, stage, request_id, .. } = failure;
-    [code, provider, credential_key, stage, request_id]
-        .into_iter()
-        .try_for_each(|word| at_most(field, word, WORD_BYTES))
+    [code, provider, credential_key, stage, request_id].into_iter().try_for_each(|text| word(field, text))
+}
+
+/// What anybody who reads the sandbox is shown.
+fn word(field: &str, text: &str) -> Checked {
+    at_most(field, text, WORD_BYTES)?;
+    if text.contains(char::is_control) {
+        return Err(Refusal::invalid(field, "must not hold control characters"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -227,6 +234,7 @@ mod tests {
             ReportEndpointStatusRequest { supervisor_session_id: String::new(), ..report(1, &[]) },
             ReportEndpointStatusRequest { observations: many, ..report(1, &[]) },
             report(1, &[("", EndpointResult::TlsFailed)]),
+            report(1, &[("a\n", EndpointResult::TlsFailed)]),
             report(1, &[(&"x".repeat(WORD_BYTES + 1), EndpointResult::TlsFailed)]),
         ] {
             assert!(matches!(bad.plan(Locks::default(), &world.context()), Err(Refusal::Invalid { .. })), "{bad:?}");

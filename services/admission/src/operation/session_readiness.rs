@@ -12,8 +12,8 @@ use crate::ledger::Address;
 use crate::refusal::Refusal;
 use crate::validate::at_most;
 
-/// Longest policy hash that is kept, in bytes.
-const HASH_BYTES: usize = 128;
+/// Longest id or hash that is kept, in bytes. What they must be the bridge has checked, whose own session it is.
+const TEXT_BYTES: usize = 128;
 
 impl Operation for SessionReadiness {
     fn address(&self) -> Address<'_> {
@@ -23,9 +23,9 @@ impl Operation for SessionReadiness {
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
         let Caller::Sandbox { id, .. } = context.caller else { return Err(Refusal::Internal) };
         if let Some(observed) = &self.observation {
-            at_most("observation.policy_hash", &observed.policy_hash, HASH_BYTES)?;
             let ids = [&observed.session_id, &observed.attachment_epoch, &observed.process_instance_id];
-            ids.into_iter().try_for_each(|id| at_most("observation", id, HASH_BYTES))?;
+            let texts = ids.into_iter().chain([&observed.policy_hash]);
+            texts.into_iter().try_for_each(|text| at_most("observation", text, TEXT_BYTES))?;
         }
         let reads = Reads { observation: true, ..locks.reads };
         Ok(Locks { sandboxes: Sandboxes::ById(*id), reads, ..locks })
