@@ -5,7 +5,7 @@ import uuid
 
 import grpc
 import pytest
-from openshell._proto import datamodel_pb2, openshell_pb2
+from openshell._proto import datamodel_pb2, openshell_pb2, sandbox_pb2
 
 WAIT_SECONDS = 30
 
@@ -22,6 +22,17 @@ def wait_for(stub, scope, sandbox, state, **asked):
         time.sleep(0.1)
 
 
+def set_policy(stub, scope, sandbox, bound):
+    """One endpoint; bound, the provider's credential may be used there."""
+    endpoint = sandbox_pb2.NetworkEndpoint(host="git.example.com", port=443, protocol="rest")
+    endpoint.access = sandbox_pb2.NETWORK_ACCESS_PRESET_READ_ONLY
+    if bound:
+        endpoint.credential_binding.provider = "git"
+    policy = sandbox_pb2.SandboxPolicy(version=1)
+    policy.network_policies["git"].CopyFrom(sandbox_pb2.NetworkPolicyRule(name="git", endpoints=[endpoint]))
+    stub.UpdateConfig(openshell_pb2.UpdateConfigRequest(workspace_scope=scope, sandbox=sandbox, policy=policy))
+
+
 def test_a_client_waits_until_a_provider_is_ready_and_until_it_is_revoked(client, stub, scope, workspace, supervise):
     credentials = {"TOKEN": uuid.uuid4().hex}
     metadata = datamodel_pb2.ObjectMeta(name="git")
@@ -31,6 +42,7 @@ def test_a_client_waits_until_a_provider_is_ready_and_until_it_is_revoked(client
     change = {"workspace_scope": scope, "sandbox": sandbox, "provider": "git"}
     attached = stub.AttachSandboxProvider(openshell_pb2.AttachSandboxProviderRequest(**change)).receipt
     assert attached.kind == openshell_pb2.PROVIDER_MUTATION_KIND_ATTACH
+    set_policy(stub, scope, sandbox, bound=True)
     wait_for(stub, scope, sandbox, openshell_pb2.PROVIDER_READINESS_STATE_PERSISTED, receipt_id=attached.receipt_id)
 
     supervise(sandbox)
@@ -40,6 +52,7 @@ def test_a_client_waits_until_a_provider_is_ready_and_until_it_is_revoked(client
     looked = wait_for(stub, scope, sandbox, openshell_pb2.PROVIDER_READINESS_STATE_READY, provider="git")
     assert looked.receipt.kind == openshell_pb2.PROVIDER_MUTATION_KIND_OBSERVE
 
+    set_policy(stub, scope, sandbox, bound=False)
     detached = stub.DetachSandboxProvider(openshell_pb2.DetachSandboxProviderRequest(**change)).receipt
     wait_for(stub, scope, sandbox, openshell_pb2.PROVIDER_READINESS_STATE_REVOKED, receipt_id=detached.receipt_id)
     for asked in ({"receipt_id": attached.receipt_id}, {"receipt_id": looked.receipt.receipt_id}):

@@ -1,6 +1,7 @@
 //! How ready the providers of a sandbox are, as its users are told.
 
 use roadstead_e2e::api::{client, request_id, scope};
+use roadstead_e2e::policy::to_host;
 use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
 use roadstead_proto::api::v1::{
     AttachSandboxProviderRequest, ConfigUpdateOperationState, DetachSandboxProviderRequest, EndpointObservation,
@@ -112,6 +113,7 @@ async fn a_provider_is_ready_once_its_supervisor_has_it_and_revoked_once_it_is_g
     world.provider("first", "FIRST_TOKEN").await;
     world.sandbox(NAME, &[]).await;
     let attached = world.attach("first").await.receipt_id;
+    world.set_policy(NAME, to_host("git.example.com", Some("first"))).await;
     assert_eq!(world.state(&attached).await, (State::Persisted, Reason::WaitingForSupervisor));
     let looked = world.asked(1, "first", "").await.unwrap().receipt.unwrap();
     assert_eq!(looked.kind(), ProviderMutationKind::Observe);
@@ -153,6 +155,11 @@ async fn a_provider_is_ready_once_its_supervisor_has_it_and_revoked_once_it_is_g
     }
     world.until_state(&target.receipt_id, State::Ready).await;
 
+    // Without an endpoint for it the provider's credential is held back.
+    world.set_policy(NAME, to_host("git.example.com", None)).await;
+    let withheld = world.until_state(&target.receipt_id, State::Withheld).await;
+    assert_eq!(withheld.reason(), Reason::CredentialsWithheld);
+
     let detached = world.detach("first").await.receipt_id;
     assert_eq!(world.state(&target.receipt_id).await.0, State::Superseded);
     let revoked = world.until_state(&detached, State::Revoked).await;
@@ -169,7 +176,7 @@ async fn what_a_session_observed_counts_while_it_is_the_sandboxs() {
     let mut world = World::start(Plan::single().replicas(Role::SupervisorBridge, 2)).await;
     world.provider("first", "FIRST_TOKEN").await;
     let sandbox = world.sandbox(NAME, &["first"]).await;
-    world.set_policy(NAME, roadstead_supervisor::default_policy()).await;
+    world.set_policy(NAME, to_host("git.example.com", Some("first"))).await;
     let (token, instance) = (world.token(NAME).await, Uuid::new_v4());
     let receipt = world.asked(1, "first", "").await.unwrap().receipt.unwrap();
 

@@ -1,7 +1,6 @@
 //! Receipts of changes of providers. Whoever holds a sandbox's lock may write its receipts.
 
 use tokio_postgres::types::ToSql;
-use uuid::Uuid;
 
 use crate::fields::{Fields, Malformed};
 use crate::flight::Step;

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use roadstead_proto::api::v1::{
     ConfigComponent, ConfigSnapshotRevision, ConfigUpdateOperation, ConfigUpdateOperationState,
-    GetSandboxProviderStatusRequest, GetSandboxProviderStatusResponse, ProviderDesiredIdentity, ProviderMutationKind,
-    ProviderMutationReceipt, ProviderReadinessReason, ProviderReadinessStatus, config_snapshot_revision::Component,
+    GetSandboxProviderStatusRequest, GetSandboxProviderStatusResponse, ProviderDesiredIdentity,
+    ProviderEnvironmentSnapshot, ProviderMutationKind, ProviderMutationReceipt, ProviderReadinessReason,
+    ProviderReadinessStatus, config_snapshot_revision::Component,
 };
 use roadstead_proto::internal::ReadRequest;
 use roadstead_store::inputs::Inputs;
@@ -35,13 +36,10 @@ pub(super) async fn answer(calls: Arc<Calls>, request: ReadRequest) -> Result<An
     let receipt = Receipt::find(&asked, receipt, &inputs)?;
     let sandbox = inputs.sandbox.clone();
     let now = inputs.now;
-    let (superseded, expired) = (receipt.is_superseded(&inputs), has_expired(&inputs, receipt.provider_id));
+    let superseded = receipt.is_superseded(&inputs);
+    let provider = inputs.providers.iter().find(|provider| provider.id == receipt.provider_id).cloned();
     let composed = calls.builder.compose(inputs)?;
-    let withheld = match composed.environment.readiness_reason() {
-        // Of another provider.
-        ProviderReadinessReason::CredentialExpired if !expired => ProviderReadinessReason::Unspecified,
-        reason => reason,
-    };
+    let withheld = withheld(provider.as_ref(), &composed.environment, now);
     let desired = Desired {
         attachment_epoch: composed.config.provider_attachment_epoch,
         provider_env_revision: composed.config.provider_env_revision,
@@ -83,10 +81,25 @@ fn heard<'a>(sandbox: &row::Sandbox, observation: Option<&'a row::Observation>) 
     }
 }
 
-fn has_expired(inputs: &Inputs, provider_id: Uuid) -> bool {
-    let provider = inputs.providers.iter().find(|provider| provider.id == provider_id);
-    let mut credentials = provider.into_iter().flat_map(|provider| &provider.credentials);
-    credentials.any(|credential| credential.expires_at.is_some_and(|at| at <= inputs.now))
+/// Why the environment goes without some of the provider's credentials, if it does.
+fn withheld(
+    provider: Option<&row::Provider>,
+    environment: &ProviderEnvironmentSnapshot,
+    now: SystemTime,
+) -> ProviderReadinessReason {
+    let credentials = provider.into_iter().flat_map(|provider| &provider.credentials);
+    let missing = credentials.filter(|known| !environment.values.iter().any(|value| value.name == known.key));
+    let expired = |known: &row::Credential| known.expires_at.is_some_and(|at| at <= now);
+    let (mut any, mut only_expired) = (false, true);
+    for known in missing {
+        any = true;
+        only_expired &= expired(known);
+    }
+    match (any, only_expired) {
+        (false, _) => ProviderReadinessReason::Unspecified,
+        (true, true) => ProviderReadinessReason::CredentialExpired,
+        (true, false) => ProviderReadinessReason::CredentialsWithheld,
+    }
 }
 
 /// A receipt, kept or not.
