@@ -45,6 +45,15 @@ pub fn config(door: Door, call: ConfigCall) -> String {
     format!("roadstead.config.{}.{}", door.name(), call.name())
 }
 
+/// What a sandbox says of a session that another bridge holds: `internal::ReadRequest` to that bridge.
+#[must_use]
+pub fn observe(bridge_id: Uuid) -> String {
+    format!("roadstead.bridge.{bridge_id}.ReportProviderReadiness")
+}
+
+/// [`observe`] of every bridge.
+pub const OBSERVE_ANY: &str = "roadstead.bridge.*.ReportProviderReadiness";
+
 /// An operator's request to admission.
 #[must_use]
 pub fn admin(call: AdminCall) -> String {
@@ -87,8 +96,10 @@ tokens! {
         RefreshSandboxToken = "RefreshSandboxToken",
         /// A supervisor's policy sync.
         UpdateConfig = "UpdateConfig",
+        ReportEndpointStatus = "ReportEndpointStatus",
         RegisterSession = "RegisterSession",
         SessionResult = "SessionResult",
+        SessionReadiness = "SessionReadiness",
         EndSession = "EndSession",
     }
 }
@@ -103,6 +114,7 @@ tokens! {
     ConfigCall {
         GetSandboxConfig = "GetSandboxConfig",
         GetSandboxProviderEnvironment = "GetSandboxProviderEnvironment",
+        GetSandboxProviderStatus = "GetSandboxProviderStatus",
         /// The entry that stands, for a session that begins.
         Bootstrap = "Bootstrap",
         /// Whether a sandbox's token is of its present run.

@@ -9,7 +9,7 @@ use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SandboxPolicy};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::{
     FinalizeMainProcessExitRequest, GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportMainProcessExitRequest,
-    ReportPolicyStatusRequest, ReportSandboxConfigurationRequest, UpdateConfigRequest,
+    ReportEndpointStatusRequest, ReportPolicyStatusRequest, ReportProviderReadinessRequest, ReportSandboxConfigurationRequest, UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use tonic::Code;
@@ -32,6 +32,8 @@ fn naming(target: &Target, scope: Option<WorkspaceSelector>) -> Vec<(Method, Vec
     let configuration = ReportSandboxConfigurationRequest { sandbox_id: id.clone(), ..Default::default() };
     let exit = ReportMainProcessExitRequest { sandbox_id: id.clone(), instance_id: "i".to_owned(), exit_code: 1 };
     let last = FinalizeMainProcessExitRequest { sandbox_id: id.clone(), instance_id: "i".to_owned() };
+    let readiness = ReportProviderReadinessRequest { sandbox_id: id.clone(), ..Default::default() };
+    let endpoints = ReportEndpointStatusRequest { sandbox_id: id.clone(), ..Default::default() };
     vec![
         (Method::ReportMainProcessExit, exit.encode_to_vec()),
         (Method::FinalizeMainProcessExit, last.encode_to_vec()),
@@ -40,6 +42,8 @@ fn naming(target: &Target, scope: Option<WorkspaceSelector>) -> Vec<(Method, Vec
         (Method::GetSandboxProviderEnvironment, environment.encode_to_vec()),
         (Method::ReportPolicyStatus, status.encode_to_vec()),
         (Method::ReportSandboxConfiguration, configuration.encode_to_vec()),
+        (Method::ReportProviderReadiness, readiness.encode_to_vec()),
+        (Method::ReportEndpointStatus, endpoints.encode_to_vec()),
         (Method::ConnectSupervisor, hello(&id, 1)),
     ]
 }

@@ -77,6 +77,7 @@ fn reports(target: &Target) -> Vec<(Report, Vec<u8>)> {
         (Report::ReportSandboxConfiguration, request(Method::ReportSandboxConfiguration, target)),
         (Report::ReportMainProcessExit, request(Method::ReportMainProcessExit, target)),
         (Report::FinalizeMainProcessExit, request(Method::FinalizeMainProcessExit, target)),
+        (Report::ReportEndpointStatus, request(Method::ReportEndpointStatus, target)),
         (Report::UpdateConfig, sync(target)),
         (Report::RefreshSandboxToken, request(Method::RefreshSandboxToken, target)),
     ]

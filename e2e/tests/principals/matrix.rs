@@ -9,7 +9,7 @@ use crate::world::{At, User, World};
 use roadstead_e2e::raw::{Answer, bearer, judge_all};
 
 /// The methods that the edge serves to users.
-const SERVED_TO_USERS: [Method; 39] = [
+const SERVED_TO_USERS: [Method; 40] = [
     Method::Health,
     Method::GetCurrentUser,
     Method::GetGatewayInfo,
@@ -43,6 +43,7 @@ const SERVED_TO_USERS: [Method; 39] = [
     Method::AttachSandboxProvider,
     Method::DetachSandboxProvider,
     Method::ListSandboxProviders,
+    Method::GetSandboxProviderStatus,
     Method::UpdateConfig,
     Method::GetSandboxConfig,
     Method::GetSandboxPolicyStatus,
@@ -52,7 +53,7 @@ const SERVED_TO_USERS: [Method; 39] = [
 ];
 
 /// The methods that the bridge serves to a sandbox.
-const SERVED_TO_SANDBOXES: [Method; 11] = [
+const SERVED_TO_SANDBOXES: [Method; 13] = [
     Method::Health,
     Method::ConnectSupervisor,
     Method::GetSandboxConfig,
@@ -62,6 +63,8 @@ const SERVED_TO_SANDBOXES: [Method; 11] = [
     Method::ReportSandboxConfiguration,
     Method::ReportMainProcessExit,
     Method::FinalizeMainProcessExit,
+    Method::ReportProviderReadiness,
+    Method::ReportEndpointStatus,
     Method::RefreshSandboxToken,
     Method::PushSandboxLogs,
 ];

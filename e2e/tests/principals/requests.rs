@@ -7,8 +7,8 @@ use roadstead_proto::api::datamodel::{ObjectMeta, Provider, WorkspaceSelector};
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::supervisor_message::Payload;
 use roadstead_proto::api::v1::{
-    ConfigurationAdmissionState, SandboxConfigurationAdmission, SandboxSpec, SandboxWorkloadTemplate,
-    SandboxWorkloadTemplateSpec, SupervisorHello, SupervisorMessage, UpdateConfigRequest,
+    ConfigurationAdmissionState, ProviderReadinessObservation, SandboxConfigurationAdmission, SandboxSpec,
+    SandboxWorkloadTemplate, SandboxWorkloadTemplateSpec, SupervisorHello, SupervisorMessage, UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use roadstead_testkit::generate;
@@ -80,6 +80,9 @@ fn value(method: Method, field: &FieldDescriptor, target: &Target) -> Option<Val
         ("policy", Kind::Message(_)) => message(field, &SandboxPolicy { version: 1, ..Default::default() }),
         ("follow_status", _) => Some(Value::Bool(true)),
         ("admission", Kind::Message(_)) => message(field, &admission()),
+        ("observation", Kind::Message(_)) => message(field, &observation()),
+        ("supervisor_session_id", _) => text(&Uuid::new_v4().to_string()),
+        ("report_sequence", _) => Some(Value::U64(1)),
         ("version", Kind::Uint32) => Some(Value::U32(1)),
         ("status", Kind::Enum(_)) => Some(Value::EnumNumber(2)),
         _ => None,
@@ -103,6 +106,18 @@ fn admission() -> SandboxConfigurationAdmission {
     SandboxConfigurationAdmission {
         instance_id: Uuid::from_u128(7).to_string(),
         state: ConfigurationAdmissionState::Pending.into(),
+        ..Default::default()
+    }
+}
+
+/// Of a session that there is not.
+fn observation() -> ProviderReadinessObservation {
+    let id = Uuid::new_v4().to_string();
+    ProviderReadinessObservation {
+        session_id: id.clone(),
+        sequence: 1,
+        attachment_epoch: id.clone(),
+        process_instance_id: id,
         ..Default::default()
     }
 }

@@ -35,6 +35,7 @@ impl Held {
             instance_id: instance.to_string(),
             connection_epoch,
             supports_config_push: true,
+            supports_provider_readiness: true,
             ..Default::default()
         };
         to_bridge.send(SupervisorMessage { payload: Some(Payload::Hello(hello)) }).await.unwrap();

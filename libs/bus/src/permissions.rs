@@ -81,6 +81,8 @@ impl Permissions {
     fn supervisor_bridge(&mut self) {
         self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW, subject::CLOCK]);
         self.publish([Kind::Log.subjects()]);
+        self.publish([subject::OBSERVE_ANY]);
+        self.serves([subject::OBSERVE_ANY]);
         self.sees(&[Part::Stream(Stream::Reports)]);
         self.reads(&[Bucket::Snapshots, Bucket::Sandboxes]);
         self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.feed("*.*")]);

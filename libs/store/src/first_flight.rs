@@ -16,7 +16,7 @@ use crate::parameter::value;
 use crate::row;
 use crate::table::sandbox::Selection;
 use crate::table::{
-    attachment, claim, command, member, policy_revision, provider, sandbox, service_endpoint, setting,
+    attachment, claim, command, member, observation, policy_revision, provider, sandbox, service_endpoint, setting,
     workload_template, workspace,
 };
 
@@ -80,6 +80,7 @@ struct Plan {
     template_count: Option<Slot>,
     services: Option<Slot>,
     owner_is_gone: Option<Slot>,
+    observation: Option<Slot>,
 }
 
 struct ClaimSlots {
@@ -162,6 +163,7 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         owner_is_gone: selected
             .filter(|_| reads.session_owner)
             .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
+        observation: selected.filter(|_| reads.observation).map(|selected| flight.add(selected.observation())),
     };
     Ok((flight, plan))
 }
@@ -182,7 +184,8 @@ fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
         || reads.sandbox_settings
         || reads.policy_version.is_some()
         || reads.services
-        || reads.session_owner;
+        || reads.session_owner
+        || reads.observation;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
     if (of_one && !one) || (reads.attached_providers && selection.is_none()) {
         return Err(Fault("a plan reads of a sandbox that it does not select"));
@@ -258,6 +261,7 @@ impl Plan {
                 let gone: bool = fields.take()?;
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })
             })?,
+            observation: first(rows(self.observation), observation::read)?,
         };
         Ok((loaded, own))
     }

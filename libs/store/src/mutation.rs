@@ -91,6 +91,8 @@ pub struct Reads {
     pub services: bool,
     /// Whether the process that owns the sandbox's session is gone (D6), and the renewal rows behind it.
     pub session_owner: bool,
+    /// What the sandbox's newest session observes, whose lock is the sandbox's.
+    pub observation: bool,
     /// A policy revision by version: of the locked sandbox.
     pub policy_version: Option<u32>,
 }
@@ -147,6 +149,7 @@ pub struct Loaded {
     /// In order of their names.
     pub services: Vec<row::ServiceEndpoint>,
     pub session_owner: Option<SessionOwner>,
+    pub observation: Option<row::Observation>,
 }
 
 /// What the ledger says of this command and its claim.
@@ -230,6 +233,10 @@ pub enum Write {
         sandbox_id: Uuid,
         provider_id: Uuid,
     },
+    /// Receipts of one change, one for each sandbox. The newest two hundred of a sandbox are kept.
+    InsertReceipts(Vec<row::ProviderReceipt>),
+    /// In place of what an earlier session of the sandbox observed, or this one before.
+    PutObservation(row::Observation),
     /// The history keeps the newest hundred, the loaded one and the sandbox's current one; some of the others go.
     InsertPolicyRevision(row::PolicyRevision),
     /// Settles one revision, and every lower one that is still PENDING (and, if loaded, LOADED) as SUPERSEDED.

@@ -4,6 +4,7 @@ mod entry;
 mod member;
 mod policy;
 mod provider;
+mod readiness;
 mod sandbox;
 mod service;
 mod setting;
@@ -18,6 +19,7 @@ use uuid::Uuid;
 
 pub use entry::Version;
 pub use policy::Policies;
+pub use readiness::Readiness;
 
 use crate::fields::{Fields, Malformed};
 use crate::parameter::{Parameter, pairs, time, value};

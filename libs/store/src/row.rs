@@ -147,6 +147,38 @@ pub fn service_name(sandbox: &str, service: &str) -> String {
     if service.is_empty() { sandbox.to_owned() } else { format!("{sandbox}--{service}") }
 }
 
+/// The receipt of a change of a provider: what one sandbox is to have of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderReceipt {
+    pub id: Uuid,
+    pub sandbox_id: Uuid,
+    /// The change; an update of a provider has a receipt for each of its sandboxes.
+    pub mutation_id: Uuid,
+    pub kind: v1::ProviderMutationKind,
+    pub provider_id: Uuid,
+    pub provider_name: String,
+    pub provider_version: u64,
+    /// The sandbox's, after the change.
+    pub attachment_epoch: Uuid,
+    pub persisted_at: SystemTime,
+}
+
+/// What the newest session of a sandbox said of itself. Of another session than the sandbox's it says nothing any more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    pub sandbox_id: Uuid,
+    pub session_id: Uuid,
+    /// Whether its supervisor observes the readiness of providers.
+    pub readiness_announced: bool,
+    /// Highest number applied; 0 at registration.
+    pub readiness_number: u64,
+    /// None before the first, and while what was said is too old to count.
+    pub readiness: Option<v1::ProviderReadinessObservation>,
+    pub readiness_at: SystemTime,
+    /// Highest sequence of a report on endpoints; 0 at registration.
+    pub endpoint_sequence: u64,
+}
+
 /// One revision of a policy; `scope` is a sandbox, or none for the global history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyRevision {

@@ -145,6 +145,28 @@ pub fn sandbox(row: &row::Sandbox) -> v1::Sandbox {
     }
 }
 
+/// The receipt of a change of a provider, with what is desired of it as far as the change says: the revisions of the
+/// composed configuration are not the change's.
+#[must_use]
+pub fn provider_receipt(row: &row::ProviderReceipt, sandbox: &str, workspace: &str) -> v1::ProviderMutationReceipt {
+    v1::ProviderMutationReceipt {
+        receipt_id: row.id.to_string(),
+        mutation_id: row.mutation_id.to_string(),
+        provider: row.provider_name.clone(),
+        workspace: workspace.to_owned(),
+        kind: row.kind.into(),
+        desired: Some(v1::ProviderDesiredIdentity {
+            sandbox_id: row.sandbox_id.to_string(),
+            sandbox: sandbox.to_owned(),
+            attachment_epoch: row.attachment_epoch.to_string(),
+            provider_id: row.provider_id.to_string(),
+            provider_resource_version: row.provider_version,
+            ..Default::default()
+        }),
+        persisted_time: Some(timestamp(row.persisted_at)),
+    }
+}
+
 /// A revision of a policy; lists show revisions without their bodies.
 #[must_use]
 pub fn policy_revision(row: &row::PolicyRevision, with_policy: bool) -> v1::SandboxPolicyRevision {

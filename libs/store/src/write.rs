@@ -3,8 +3,8 @@
 use crate::flight::{Flight, Step};
 use crate::mutation::Write;
 use crate::table::{
-    attachment, member, policy_revision, process, provider, sandbox, service_endpoint, setting, workload_template,
-    workspace,
+    attachment, member, observation, policy_revision, process, provider, provider_receipt, sandbox, service_endpoint,
+    setting, workload_template, workspace,
 };
 
 /// Adds the writes in their order.
@@ -44,6 +44,8 @@ fn step(write: Write) -> Step {
         Write::DeleteService(id) => service_endpoint::delete(id),
         Write::Attach { sandbox_id, provider_id } => attachment::attach(sandbox_id, provider_id),
         Write::Detach { sandbox_id, provider_id } => attachment::detach(sandbox_id, provider_id),
+        Write::InsertReceipts(rows) => provider_receipt::insert(&rows),
+        Write::PutObservation(row) => observation::put(row),
         Write::InsertPolicyRevision(row) => policy_revision::insert(row),
         Write::SettlePolicy { scope, version, status, error } => policy_revision::settle(scope, version, status, error),
         Write::PutSetting { scope, key, value } => setting::put(scope, key, &value),

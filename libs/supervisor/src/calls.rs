@@ -7,7 +7,8 @@ use roadstead_proto::api::datamodel::workspace_selector::Selection;
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::{
-    FinalizeMainProcessExitRequest, RefreshSandboxTokenRequest, ReportMainProcessExitRequest, UpdateConfigRequest,
+    FinalizeMainProcessExitRequest, ProviderReadinessObservation, RefreshSandboxTokenRequest,
+    ReportMainProcessExitRequest, ReportProviderReadinessRequest, UpdateConfigRequest,
 };
 use secrecy::ExposeSecret as _;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
@@ -76,6 +77,18 @@ pub(crate) async fn tell_exit(
         Ok(())
     })
     .await
+}
+
+/// Says which providers are in effect; how long to wait before it is said again, if the server says.
+pub(crate) async fn report_readiness(
+    mut api: OpenShellClient<Channel>,
+    token: Token,
+    observation: ProviderReadinessObservation,
+) -> Result<Option<Duration>, Status> {
+    let sandbox_id = token.sandbox_id().to_string();
+    let request = ReportProviderReadinessRequest { sandbox_id, observation: Some(observation) };
+    let call = async { Ok(api.report_provider_readiness(authorized(&token, request)?).await?.into_inner()) };
+    Ok(in_time(call).await?.report_interval.and_then(|interval| Duration::try_from(interval).ok()))
 }
 
 /// Has the token exchanged for a fresh one.

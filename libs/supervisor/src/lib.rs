@@ -13,6 +13,7 @@ mod client;
 mod log;
 mod observed;
 mod policy;
+mod readiness;
 mod session;
 mod settings;
 mod token;

@@ -25,6 +25,7 @@ use crate::calls;
 use crate::client::{Client, Connection};
 use crate::log;
 use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
+use crate::readiness::Said;
 use crate::token::Token;
 use crate::verdict::{Ending, Plan, answer, plan};
 use crate::{applied::Judgement, backoff::Backoff};
@@ -43,6 +44,8 @@ const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 const OUTBOUND: usize = 16;
 /// A timer for what is never due.
 const FAR: Duration = Duration::from_secs(24 * 3600);
+/// Between reports of readiness, when the bridge does not say how often.
+const REPORT: Duration = Duration::from_secs(5);
 /// Pauses between attempts to refresh the token or to propose a policy.
 const RETRY: Backoff =
     Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), steady: Duration::ZERO };
@@ -88,6 +91,7 @@ enum Done {
     Refreshed(Result<Token, Status>),
     PolicySynced(Result<u32, Status>),
     LogEnded(Result<(), Status>),
+    Observed(Result<Option<Duration>, Status>),
 }
 
 /// Connects and has one session.
@@ -116,6 +120,10 @@ struct Session {
     exit: Retry,
     /// The end of the main process was told.
     over: bool,
+    said: Said,
+    report: Retry,
+    /// Whether a report of readiness is on its way.
+    reporting: bool,
 }
 
 /// When something is tried, and tried again.
@@ -156,6 +164,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> 
         instance_id: client.settings.instance_id.to_string(),
         connection_epoch: client.connection_epoch,
         supports_config_push: true,
+        supports_provider_readiness: client.settings.reports_readiness,
         ..SupervisorHello::default()
     };
     queue(&outbound, ToBridge::Hello(hello))?;
@@ -195,6 +204,7 @@ impl Session {
         });
         client.tell(Observation::Accepted { session_id: session_id.clone(), pushes, at: std::time::Instant::now() });
         tracing::info!(session_id, pushes, "session accepted");
+        let said = Said::nothing(&session_id, client.settings.instance_id.to_string());
         Self {
             id: session_id,
             api,
@@ -209,6 +219,9 @@ impl Session {
             log: Retry { at: Some(Instant::now()), failures: 0 },
             exit: Retry { at: None, failures: 0 },
             over: false,
+            said,
+            report: Retry { at: client.settings.reports_readiness.then(Instant::now), failures: 0 },
+            reporting: false,
         }
     }
 
@@ -261,6 +274,10 @@ impl Session {
                 () = tokio::time::sleep_until(self.sync.until()), if self.sync.at.is_some() => {
                     self.sync.at = None;
                     self.propose_policy(client);
+                    Ok(())
+                }
+                () = tokio::time::sleep_until(self.report.until()), if self.report.at.is_some() => {
+                    self.report_readiness(client);
                     Ok(())
                 }
                 () = tokio::time::sleep_until(self.log.until()), if self.log.at.is_some() => {
@@ -327,6 +344,7 @@ impl Session {
         let result = answer(&update, &ending, &client.settings.instance_id.to_string());
         let outcome = result.outcome();
         queue(&self.outbound, ToBridge::ConfigUpdateResult(result))?;
+        self.readiness_changed(client);
         client.tell(Observation::Answered {
             session_id: self.id.clone(),
             update_id: update.update_id,
@@ -334,6 +352,27 @@ impl Session {
             at: std::time::Instant::now(),
         });
         Ok(())
+    }
+
+    /// Says what is in effect; the next time when that was heard.
+    fn report_readiness(&mut self, client: &Client) {
+        let status = client.status.borrow();
+        // Nothing yet: the first update brings it.
+        self.report.at = None;
+        if let Some(observation) = self.said.next(status.config.as_ref(), status.environment.as_ref()) {
+            let call = calls::report_readiness(self.api.clone(), client.token.clone(), observation);
+            self.reporting = true;
+            self.calls.spawn(async { Done::Observed(call.await) });
+        }
+    }
+
+    /// Says it at once if something else is in effect than was said.
+    fn readiness_changed(&mut self, client: &Client) {
+        let status = client.status.borrow();
+        let current = self.said.is_current(status.config.as_ref(), status.environment.as_ref());
+        if client.settings.reports_readiness && !self.reporting && !current {
+            self.report.at = Some(Instant::now());
+        }
     }
 
     fn propose_policy(&mut self, client: &Client) {
@@ -373,6 +412,23 @@ impl Session {
             Done::ExitTold(Err(status)) => {
                 tracing::warn!(code = ?status.code(), message = status.message(), "the exit could not be reported");
                 self.exit.failed();
+            }
+            Done::Observed(heard) => {
+                self.reporting = false;
+                match heard {
+                    Ok(interval) => {
+                        self.report = Retry { at: Some(Instant::now() + interval.unwrap_or(REPORT)), failures: 0 };
+                    }
+                    // This bridge never takes it.
+                    Err(status) if status.code() == Code::Unimplemented => self.report.at = None,
+                    Err(status) => {
+                        tracing::warn!(code = ?status.code(), message = status.message(), "readiness was not taken");
+                        self.report.failed();
+                    }
+                }
+                if self.report.at.is_some() {
+                    self.readiness_changed(client);
+                }
             }
             // Nobody can put anything there any more.
             Done::LogEnded(Ok(())) => {}

@@ -28,6 +28,8 @@ pub struct Settings {
     pub policy: Option<SandboxPolicy>,
     /// Who this supervisor is; another one of the same sandbox takes over only when this one is gone.
     pub instance_id: Uuid,
+    /// Whether to report, every few seconds, which providers are in effect.
+    pub reports_readiness: bool,
     /// How updates are treated at first.
     pub behaviour: Behaviour,
     /// Pauses between attempts to connect.
@@ -37,7 +39,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The usual settings: a new instance that proposes the default policy, applies everything and writes nothing.
+    /// The usual settings: a new instance that proposes the default policy, applies everything,
+    /// writes nothing and reports no readiness.
     #[must_use]
     pub fn new(
         bridge: impl Into<String>,
@@ -54,6 +57,7 @@ impl Settings {
             folder: None,
             policy: Some(default_policy()),
             instance_id: Uuid::new_v4(),
+            reports_readiness: false,
             behaviour: Behaviour::default(),
             backoff: Backoff::default(),
             observer: None,

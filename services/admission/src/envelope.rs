@@ -126,12 +126,13 @@ impl Opener {
     /// stands are fenced by its id instead.
     fn credential(&self, report: Report, said: &SandboxIdentity, now: SystemTime) -> Result<(), Refusal> {
         let verified = match report {
-            Report::SessionResult | Report::EndSession => return Ok(()),
+            Report::SessionResult | Report::SessionReadiness | Report::EndSession => return Ok(()),
             Report::RefreshSandboxToken => self.tokens.verify_for_refresh(&said.token, now),
             Report::ReportPolicyStatus
             | Report::ReportSandboxConfiguration
             | Report::ReportMainProcessExit
             | Report::FinalizeMainProcessExit
+            | Report::ReportEndpointStatus
             | Report::UpdateConfig
             | Report::RegisterSession => self.tokens.verify(&said.token, now),
         };

@@ -19,8 +19,10 @@ mod refresh_sandbox_token;
 mod register_session;
 mod remove_workspace_member;
 mod report_main_process_exit;
+mod report_endpoint_status;
 mod report_policy_status;
 mod report_sandbox_configuration;
+mod session_readiness;
 mod session_result;
 mod start_sandbox;
 mod stop_sandbox;
@@ -197,8 +199,10 @@ pub fn read(name: Name, request: &[u8]) -> Result<Box<dyn Operation>, Unreadable
             Report::ReportMainProcessExit => decode::<v1::ReportMainProcessExitRequest>(request),
             Report::FinalizeMainProcessExit => decode::<v1::FinalizeMainProcessExitRequest>(request),
             Report::RefreshSandboxToken => decode::<v1::RefreshSandboxTokenRequest>(request),
+            Report::ReportEndpointStatus => decode::<v1::ReportEndpointStatusRequest>(request),
             Report::RegisterSession => decode::<internal::RegisterSession>(request),
             Report::SessionResult => decode::<internal::SessionResult>(request),
+            Report::SessionReadiness => decode::<internal::SessionReadiness>(request),
             Report::EndSession => decode::<internal::EndSession>(request),
         },
     }

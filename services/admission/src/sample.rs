@@ -96,6 +96,7 @@ pub(crate) fn nothing() -> Loaded {
         template_count: 0,
         services: Vec::new(),
         session_owner: None,
+        observation: None,
     }
 }
 

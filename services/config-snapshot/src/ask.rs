@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use prost::Message;
 use roadstead_proto::api::datamodel::{WorkspaceSelector, workspace_selector::Selection};
 use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
-use roadstead_proto::api::v1::{GetSandboxProviderEnvironmentRequest, WorkspaceRole};
+use roadstead_proto::api::v1::{GetSandboxProviderEnvironmentRequest, GetSandboxProviderStatusRequest, WorkspaceRole};
 use roadstead_proto::internal::{BootstrapRequest, ReadRequest, StandingRequest, User, principal::Kind};
 use roadstead_proto::sealing::{CipherKeys, open_token};
 use roadstead_service_kit::access;
@@ -22,26 +22,49 @@ pub(crate) struct OfUser {
     pub(crate) user: User,
     pub(crate) workspace: String,
     pub(crate) sandbox: String,
+    /// The request's field that names the sandbox.
+    field: &'static str,
 }
 
 impl OfUser {
-    /// Reads it.
+    /// Reads the question for a sandbox's configuration.
     ///
     /// # Errors
     /// Why it is refused.
     pub(crate) fn read(request: ReadRequest) -> Result<Self, Refusal> {
-        let Some(Kind::User(user)) = request.principal.and_then(|principal| principal.kind) else {
-            return Err(Refusal::WrongDoor("users"));
-        };
+        let user = user(&request)?;
         let GetSandboxConfigRequest { name, workspace_scope } = GetSandboxConfigRequest::decode(request.request)?;
-        let workspace = named(workspace_scope)?.ok_or_else(|| Refusal::field(SCOPE, "required"))?;
+        Self::about(user, workspace_scope, "name", name)
+    }
+
+    /// Reads the question for the status of a provider on a sandbox, and what else it says.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn read_status(request: ReadRequest) -> Result<(Self, GetSandboxProviderStatusRequest), Refusal> {
+        let user = user(&request)?;
+        let mut asked = GetSandboxProviderStatusRequest::decode(request.request)?;
+        let (scope, sandbox) = (asked.workspace_scope.take(), std::mem::take(&mut asked.sandbox));
+        if asked.provider.is_empty() && asked.receipt_id.is_empty() {
+            return Err(Refusal::field("provider", "required without a receipt_id"));
+        }
+        Ok((Self::about(user, scope, "sandbox", sandbox)?, asked))
+    }
+
+    fn about(
+        user: User,
+        scope: Option<WorkspaceSelector>,
+        field: &'static str,
+        sandbox: String,
+    ) -> Result<Self, Refusal> {
+        let workspace = named(scope)?.ok_or_else(|| Refusal::field(SCOPE, "required"))?;
         // Nothing is named with them, and Postgres cannot even be asked for some of them.
-        for (field, text) in [(SCOPE, &workspace), ("name", &name)] {
+        for (field, text) in [(SCOPE, &workspace), (field, &sandbox)] {
             if text.contains(char::is_control) {
                 return Err(Refusal::field(field, "must not hold control characters"));
             }
         }
-        Ok(Self { user, workspace, sandbox: name })
+        Ok(Self { user, workspace, sandbox, field })
     }
 
     /// The subject whose membership counts; none for those who need none.
@@ -60,7 +83,7 @@ impl OfUser {
             return Err(Refusal::not_found("workspace", &self.workspace));
         }
         if self.sandbox.is_empty() {
-            return Err(Refusal::field("name", "required"));
+            return Err(Refusal::field(self.field, "required"));
         }
         Ok(())
     }
@@ -148,6 +171,13 @@ impl OfSandbox<GetSandboxConfigRequest> {
         let scope = named(self.asked.workspace_scope.clone())?;
         let own = self.asked.name == sandbox && scope.is_none_or(|scope| scope == workspace);
         if own { Ok(()) } else { Err(Refusal::NotItself) }
+    }
+}
+
+fn user(request: &ReadRequest) -> Result<User, Refusal> {
+    match request.principal.as_ref().and_then(|principal| principal.kind.as_ref()) {
+        Some(Kind::User(user)) => Ok(user.clone()),
+        _ => Err(Refusal::WrongDoor("users")),
     }
 }
 

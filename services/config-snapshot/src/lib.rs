@@ -13,6 +13,7 @@ mod inputs;
 mod lane;
 mod metrics;
 mod pause;
+mod readiness;
 mod refusal;
 mod serve;
 mod snapshot;

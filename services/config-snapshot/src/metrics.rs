@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use roadstead_proto::api::v1::ProviderReadinessState;
 use roadstead_proto::subject::Lane;
 
 /// How a build ended.
@@ -26,6 +27,11 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByOutcome {
     outcome: Outcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByState {
+    state: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,6 +56,7 @@ pub(crate) struct Metrics {
     expanded: Counter,
     sweeps: Counter,
     losses: Counter,
+    judged: Family<ByState, Counter>,
 }
 
 impl Metrics {
@@ -64,8 +71,10 @@ impl Metrics {
             expanded: Counter::default(),
             sweeps: Counter::default(),
             losses: Counter::default(),
+            judged: Family::default(),
         };
-        let Self { builds, conflicts, build_seconds, not_admitted, depth, expanded, sweeps, losses } = metrics.clone();
+        let Self { builds, conflicts, build_seconds, not_admitted, depth, expanded, sweeps, losses, judged } =
+            metrics.clone();
         let under = registry.sub_registry_with_prefix("snapshot");
         under.register("builds", "Builds of snapshots by outcome", builds);
         under.register("conflicts", "Builds begun again because the entry had changed meanwhile", conflicts);
@@ -75,6 +84,7 @@ impl Metrics {
         under.register("expanded_marks", "Marks written for sandboxes that a change of many concerns", expanded);
         under.register("sweeps", "Passes of the sweeper over all snapshots", sweeps);
         under.register("losses", "Times that the broker was found to have lost or rolled back the bucket", losses);
+        registry.register("provider_statuses", "Answers on the readiness of a provider, by state", judged);
         metrics
     }
 
@@ -101,6 +111,10 @@ impl Metrics {
 
     pub(crate) fn expanded(&self, marks: usize) {
         self.expanded.inc_by(marks as u64);
+    }
+
+    pub(crate) fn judged(&self, state: ProviderReadinessState) {
+        self.judged.get_or_create(&ByState { state: state.as_str_name() }).inc();
     }
 
     pub(crate) fn swept(&self) {

@@ -4,6 +4,7 @@ mod bootstrap;
 mod get_config;
 mod get_environment;
 mod get_own_config;
+mod get_provider_status;
 mod standing;
 
 use std::future::Future;
@@ -55,6 +56,7 @@ pub(crate) async fn run(bus: Bus, calls: Calls, slots: usize, stop: Cancellation
     let calls = Arc::new(calls);
     let endpoints = vec![
         endpoint(&calls, Door::User, ConfigCall::GetSandboxConfig, get_config::answer),
+        endpoint(&calls, Door::User, ConfigCall::GetSandboxProviderStatus, get_provider_status::answer),
         endpoint(&calls, Door::Sandbox, ConfigCall::GetSandboxConfig, get_own_config::answer),
         endpoint(&calls, Door::Sandbox, ConfigCall::GetSandboxProviderEnvironment, get_environment::answer),
         endpoint(&calls, Door::Sandbox, ConfigCall::Bootstrap, bootstrap::answer),

@@ -79,6 +79,7 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::ListSandboxPolicies => Route::Read,
 
         M::GetSandboxConfig => Route::Config(ConfigCall::GetSandboxConfig),
+        M::GetSandboxProviderStatus => Route::Config(ConfigCall::GetSandboxProviderStatus),
         M::WatchSandbox => Route::Watch,
         M::GetSandboxLogs => Route::Logs,
 
@@ -104,7 +105,6 @@ pub(crate) const fn of(method: Method) -> Route {
         | M::PeerNotifyConfigUpdate => Route::NotServed(PEERS),
 
         M::BeginRootfsTarStaging
-        | M::GetSandboxProviderStatus
         | M::CreateSshSession
         | M::RevokeSshSession
         | M::ExecSandbox

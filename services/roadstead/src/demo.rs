@@ -143,6 +143,7 @@ impl Demo<'_> {
         let supervisor = Supervisor::start(Settings {
             folder: Some(self.target.folder().join("supervised")),
             observer: Some(recorder.observer()),
+            reports_readiness: true,
             ..Settings::new(&self.doors.bridge, &self.workspace, self.sandbox, TokenSource::File(token))
         })?;
         let accepted = recorder.wait_for(PATIENCE, |seen| {

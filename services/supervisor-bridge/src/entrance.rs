@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::bridge::Bridge;
 use crate::route::{self, Route};
-use crate::{logs, open, own, read};
+use crate::{logs, observe, open, own, read};
 
 /// The supervisors' door.
 pub(crate) struct Entrance {
@@ -32,6 +32,7 @@ impl Door for Entrance {
     async fn unary(&self, call: Call, request: Bytes) -> Result<Reply, Status> {
         match route::of(call.method) {
             Route::Health => Ok(Reply::new(health().encode_to_vec())),
+            Route::Readiness => observe::observe(&self.bridge, &call, sandbox(&call)?, request).await,
             Route::Report(report) => self.report(report, call, request).await,
             Route::Config(asked) => self.config(asked, &call, request).await,
             Route::NotServed(why) => Err(not_served(call.method, why)),
@@ -50,7 +51,9 @@ impl Door for Entrance {
             Route::Logs => logs::push(&self.bridge, &call, request).await,
             Route::NotServed(why) => Err(not_served(call.method, why)),
             Route::Forbidden(why) => Err(Status::permission_denied(why)),
-            Route::Health | Route::Report(_) | Route::Config(_) => Err(Status::internal("an internal error")),
+            Route::Health | Route::Readiness | Route::Report(_) | Route::Config(_) => {
+                Err(Status::internal("an internal error"))
+            }
         }
     }
 

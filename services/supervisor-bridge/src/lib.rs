@@ -1,7 +1,7 @@
 //! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
 //!
-//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`over`] when the projection
-//! says that it is over, [`logs::allowance`] how much a sandbox may log. Around them: [`open`] begins a session, [`session`] has it, [`outbox`] is what the transport
+//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it observes of providers, [`over`] when the projection
+//! says that it is over, [`logs::allowance`] how much a sandbox may log. Around them: [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the transport
 //! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
 mod bootstrap;
@@ -13,11 +13,13 @@ mod entries;
 pub mod entry;
 pub mod logs;
 mod metrics;
+mod observe;
 mod open;
 mod outbox;
 pub mod over;
 mod own;
 mod read;
+pub mod readiness;
 mod renew;
 pub mod report;
 mod reporter;
@@ -154,6 +156,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             renew::run(bridge, renewed, agrees, stop).await;
             Ok::<_, Infallible>(())
         }
+    });
+    tasks.essential(Phase::Background, "observations by way of other bridges", |stop| {
+        observe::serve(Arc::clone(&bridge), stop)
     });
     tasks.essential(Phase::Background, "measure", |stop| {
         let bridge = Arc::clone(&bridge);

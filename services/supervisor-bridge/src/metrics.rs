@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     results: Family<Outcome, Counter>,
     pub(crate) unknown_results: Counter,
     reports: Family<Report, Counter>,
+    observations: Family<Taken, Counter>,
+    pub(crate) readiness_lapsed: Counter,
     pub(crate) rereads: Counter,
     pub(crate) missed: Counter,
     pub(crate) unanswered_sessions: Gauge,
@@ -57,6 +59,11 @@ struct Outcome {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Taken {
+    taken: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Report {
     report: &'static str,
     told: &'static str,
@@ -77,6 +84,8 @@ impl Metrics {
             results: Family::default(),
             unknown_results: Counter::default(),
             reports: Family::default(),
+            observations: Family::default(),
+            readiness_lapsed: Counter::default(),
             rereads: Counter::default(),
             missed: Counter::default(),
             unanswered_sessions: Gauge::default(),
@@ -98,6 +107,7 @@ impl Metrics {
         counter("session_results_unknown", "Answers to updates that are not known", &metrics.unknown_results);
         counter("session_rereads", "Entries that were read again", &metrics.rereads);
         counter("session_missed_entries", "Entries found by reading again that had not been heard of", &metrics.missed);
+        counter("readiness_lapsed", "Observations that were not repeated in time", &metrics.readiness_lapsed);
         counter("renewals", "Renewals of this process that were answered", &metrics.renewals);
         counter("renewals_failed", "Renewals of this process without an answer", &metrics.renewals_failed);
         counter("log_lines", "Log lines of sandboxes that were stored", &metrics.log_lines);
@@ -114,6 +124,11 @@ impl Metrics {
             metrics.update_wait.clone(),
         );
         registry.register("session_results", "Answers to updates, by outcome", metrics.results.clone());
+        registry.register(
+            "readiness_observations",
+            "Observations of the readiness of providers, by whether they were taken",
+            metrics.observations.clone(),
+        );
         registry.register("session_reports", "Reports to admission, by what became of them", metrics.reports.clone());
         metrics
     }
@@ -130,6 +145,11 @@ impl Metrics {
 
     pub(crate) fn reported(&self, report: &'static str, told: &'static str) {
         self.reports.get_or_create(&Report { report, told }).inc();
+    }
+
+    pub(crate) fn observed(&self, taken: bool) {
+        let taken = if taken { "true" } else { "false" };
+        self.observations.get_or_create(&Taken { taken }).inc();
     }
 
     pub(crate) fn dropped(&self, reason: &'static str, lines: u64) {

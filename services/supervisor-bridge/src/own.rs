@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use prost::Message;
 use roadstead_proto::api::v1::{
-    FinalizeMainProcessExitRequest, GetSandboxProviderEnvironmentRequest, ReportMainProcessExitRequest,
-    ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
+    FinalizeMainProcessExitRequest, GetSandboxProviderEnvironmentRequest, ReportEndpointStatusRequest,
+    ReportMainProcessExitRequest, ReportPolicyStatusRequest, ReportSandboxConfigurationRequest,
 };
 use roadstead_proto::internal::SandboxIdentity;
 use roadstead_proto::method::Method;
@@ -22,6 +22,7 @@ pub(crate) fn check(method: Method, request: &Bytes, identity: &SandboxIdentity)
     let named = match method {
         Method::GetSandboxProviderEnvironment => decode::<GetSandboxProviderEnvironmentRequest>(request)?.sandbox_id,
         Method::ReportPolicyStatus => decode::<ReportPolicyStatusRequest>(request)?.sandbox_id,
+        Method::ReportEndpointStatus => decode::<ReportEndpointStatusRequest>(request)?.sandbox_id,
         Method::ReportSandboxConfiguration => decode::<ReportSandboxConfigurationRequest>(request)?.sandbox_id,
         Method::ReportMainProcessExit => decode::<ReportMainProcessExitRequest>(request)?.sandbox_id,
         Method::FinalizeMainProcessExit => decode::<FinalizeMainProcessExitRequest>(request)?.sandbox_id,

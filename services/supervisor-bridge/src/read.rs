@@ -38,6 +38,24 @@ pub(crate) async fn ask(
     deadline: Deadline,
     traceparent: &str,
 ) -> Result<Bytes, Status> {
+    let request = passed_on(bridge, identity, request, deadline, traceparent);
+    let reply = send(bridge, call, request, deadline).await?;
+    match ReadReply::decode(reply).ok().and_then(|reply| reply.outcome) {
+        Some(Outcome::Response(message)) => Ok(message),
+        Some(Outcome::SecretResponse(sealed)) => open(bridge, identity, &sealed),
+        Some(Outcome::Status(status)) => Err(decode(&status)),
+        None => Err(Status::internal("an answer could not be read")),
+    }
+}
+
+/// A request with its sandbox's token, encrypted: it travels unsealed.
+pub(crate) fn passed_on(
+    bridge: &Bridge,
+    identity: &SandboxIdentity,
+    request: Bytes,
+    deadline: Deadline,
+    traceparent: &str,
+) -> Bytes {
     let passed = SandboxIdentity { token: seal_token(&bridge.keys, &identity.token), ..identity.clone() };
     let request = ReadRequest {
         principal: Some(Principal { kind: Some(Kind::Sandbox(passed)) }),
@@ -45,13 +63,7 @@ pub(crate) async fn ask(
         deadline: Some(deadline.time.into()),
         traceparent: traceparent.to_owned(),
     };
-    let reply = send(bridge, call, request.encode_to_vec().into(), deadline).await?;
-    match ReadReply::decode(reply).ok().and_then(|reply| reply.outcome) {
-        Some(Outcome::Response(message)) => Ok(message),
-        Some(Outcome::SecretResponse(sealed)) => open(bridge, identity, &sealed),
-        Some(Outcome::Status(status)) => Err(decode(&status)),
-        None => Err(Status::internal("an answer could not be read")),
-    }
+    request.encode_to_vec().into()
 }
 
 fn open(bridge: &Bridge, identity: &SandboxIdentity, sealed: &[u8]) -> Result<Bytes, Status> {

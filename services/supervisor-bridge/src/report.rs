@@ -1,4 +1,4 @@
-//! What a session still owes admission: its newest result, and its end. Pure: time and answers come in.
+//! What a session still owes admission: its newest result, what it observes now, and its end. Pure: time and answers come in.
 //!
 //! One report is on its way at a time. A report that was not answered is sent again, without a limit of times, under a
 //! new command id and with the same number; a newer result takes the place of an older one. The end goes last, and only
@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use roadstead_proto::internal::SessionResult;
+use roadstead_proto::internal::{SessionReadiness, SessionResult};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -18,6 +18,7 @@ pub const END_NUMBER: u64 = 1;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
     Result(Box<SessionResult>),
+    Readiness(Box<SessionReadiness>),
     End { reason: &'static str },
 }
 
@@ -57,8 +58,10 @@ pub struct Reports {
     registration: Registration,
     /// The newest result that admission has not answered.
     result: Option<Box<SessionResult>>,
+    /// The newest word on providers that admission has not answered.
+    readiness: Option<Box<SessionReadiness>>,
     end: Option<End>,
-    /// Number of the result that is on its way, or the end.
+    /// Number of what is on its way, or the end.
     flight: Option<Flight>,
     failures: u32,
     not_before: Option<Instant>,
@@ -77,6 +80,7 @@ enum Registration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flight {
     Result { number: u64 },
+    Readiness { number: u64 },
     End,
 }
 
@@ -98,9 +102,17 @@ impl Reports {
         }
     }
 
-    /// The session has ended; the first reason stays. A supervisor that was asked to connect again is given until
+    /// The session observes something else of providers; it says all that earlier words said.
+    pub fn readiness(&mut self, readiness: SessionReadiness) {
+        if self.end.is_none() && self.readiness.as_ref().is_none_or(|known| known.number < readiness.number) {
+            self.readiness = Some(Box::new(readiness));
+        }
+    }
+
+    /// The session has ended, and what it observed with it; the first reason stays. A supervisor that was asked to connect again is given until
     /// `not_before` to do so: its next session then takes the place of this one, and the end is no news.
     pub fn end(&mut self, reason: &'static str, not_before: Instant) {
+        self.readiness = None;
         self.end.get_or_insert(End { reason, not_before });
     }
 
@@ -112,23 +124,27 @@ impl Reports {
         if self.flight.is_some() || self.registration == Registration::Open {
             return Step::Wait(None);
         }
-        if self.result.is_none() && self.end.is_none() {
+        if !self.owes() {
             return Step::Wait(None);
         }
         if let Some(not_before) = self.not_before.filter(|not_before| *not_before > now) {
             return Step::Wait(Some(not_before));
         }
-        match (&self.result, self.end) {
-            (Some(result), _) => {
-                self.flight = Some(Flight::Result { number: result.number });
-                Step::Send(Report::Result(result.clone()))
-            }
-            (None, Some(end)) if now < end.not_before => Step::Wait(Some(end.not_before)),
-            (None, Some(end)) => {
+        if let Some(result) = &self.result {
+            self.flight = Some(Flight::Result { number: result.number });
+            return Step::Send(Report::Result(result.clone()));
+        }
+        if let Some(readiness) = &self.readiness {
+            self.flight = Some(Flight::Readiness { number: readiness.number });
+            return Step::Send(Report::Readiness(readiness.clone()));
+        }
+        match self.end {
+            Some(end) if now < end.not_before => Step::Wait(Some(end.not_before)),
+            Some(end) => {
                 self.flight = Some(Flight::End);
                 Step::Send(Report::End { reason: end.reason })
             }
-            (None, None) => Step::Wait(None),
+            None => Step::Wait(None),
         }
     }
 
@@ -150,14 +166,17 @@ impl Reports {
             Flight::Result { number } => {
                 self.result.take_if(|result| result.number <= number);
             }
+            Flight::Readiness { number } => {
+                self.readiness.take_if(|readiness| readiness.number <= number);
+            }
         }
         told == Told::NotTheSession
     }
 
-    /// Whether a result or the end is owed and not answered.
+    /// Whether anything is owed and not answered.
     #[must_use]
     pub const fn owes(&self) -> bool {
-        !self.finished && (self.result.is_some() || self.end.is_some())
+        !self.finished && (self.result.is_some() || self.readiness.is_some() || self.end.is_some())
     }
 }
 
@@ -234,6 +253,26 @@ mod tests {
         assert_eq!(reports.step(now), Step::Wait(None), "one at a time");
         reports.told(Told::Recorded, now, 0.0);
         assert_eq!(sent_number(reports.step(now)), 3);
+    }
+
+    #[test]
+    fn what_is_observed_goes_behind_results_newest_first_and_not_past_the_end() {
+        let now = Instant::now();
+        let observed = |number| SessionReadiness { number, ..SessionReadiness::default() };
+        let mut reports = registered();
+        reports.readiness(observed(1));
+        reports.readiness(observed(2));
+        reports.result(result(1));
+        assert_eq!(sent_number(reports.step(now)), 1);
+        reports.told(Told::Recorded, now, 0.0);
+        assert_eq!(reports.step(now), Step::Send(Report::Readiness(Box::new(observed(2)))));
+        reports.readiness(observed(3));
+        reports.told(Told::Recorded, now, 0.0);
+        assert_eq!(reports.step(now), Step::Send(Report::Readiness(Box::new(observed(3)))));
+        reports.end("gone", now);
+        reports.told(Told::Again, now, 0.0);
+        let later = now + LONGEST_PAUSE;
+        assert_eq!(reports.step(later), Step::Send(Report::End { reason: "gone" }), "an end voids what was observed");
     }
 
     #[test]
@@ -314,6 +353,7 @@ mod tests {
                         last_sent = sent.number;
                         in_flight = Some(sent.number);
                     }
+                    Step::Send(Report::Readiness(_)) => panic!("nothing was observed"),
                     Step::Send(Report::End { .. }) => assert_eq!(recorded, made, "the end goes last"),
                     Step::Wait(_) | Step::Finished => {}
                 }

@@ -7,7 +7,7 @@ use prost::Message as _;
 use roadstead_door::auth::Principal;
 use roadstead_door::commands::Command;
 use roadstead_door::deadline::Deadline;
-use roadstead_proto::internal::{EndSession, SandboxIdentity, SessionResult};
+use roadstead_proto::internal::{EndSession, SandboxIdentity, SessionReadiness, SessionResult};
 use roadstead_proto::subject::{self, Report as Name};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -59,6 +59,10 @@ impl Reporter {
         self.change(|reports| reports.result(result));
     }
 
+    pub(crate) fn readiness(&self, readiness: SessionReadiness) {
+        self.change(|reports| reports.readiness(readiness));
+    }
+
     pub(crate) fn end(&self, end: End) {
         self.change(|reports| reports.end(end.word(), Instant::now() + end.patience()));
     }
@@ -94,6 +98,7 @@ impl Reporter {
         let session_id = self.session_id.to_string();
         let (name, request) = match report {
             Report::Result(result) => (Name::SessionResult, result.encode_to_vec()),
+            Report::Readiness(readiness) => (Name::SessionReadiness, readiness.encode_to_vec()),
             Report::End { reason } => {
                 let end = EndSession { session_id, number: END_NUMBER, reason: reason.to_owned() };
                 (Name::EndSession, end.encode_to_vec())

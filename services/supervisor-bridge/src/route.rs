@@ -12,6 +12,8 @@ pub(crate) enum Route {
     Logs,
     /// This process, without asking anybody.
     Health,
+    /// The session, which this process holds: what it observes of providers.
+    Readiness,
     /// Admission, through the queue of reports.
     Report(Report),
     /// The config-snapshot role.
@@ -34,10 +36,13 @@ pub(crate) const fn of(method: Method) -> Route {
         M::PushSandboxLogs => Route::Logs,
         M::Health => Route::Health,
 
+        M::ReportProviderReadiness => Route::Readiness,
+
         M::ReportPolicyStatus => Route::Report(Report::ReportPolicyStatus),
         M::ReportSandboxConfiguration => Route::Report(Report::ReportSandboxConfiguration),
         M::ReportMainProcessExit => Route::Report(Report::ReportMainProcessExit),
         M::FinalizeMainProcessExit => Route::Report(Report::FinalizeMainProcessExit),
+        M::ReportEndpointStatus => Route::Report(Report::ReportEndpointStatus),
         M::RefreshSandboxToken => Route::Report(Report::RefreshSandboxToken),
         M::UpdateConfig => Route::Report(Report::UpdateConfig),
 
@@ -46,8 +51,6 @@ pub(crate) const fn of(method: Method) -> Route {
 
         M::GetDraftPolicy
         | M::SubmitPolicyAnalysis
-        | M::ReportEndpointStatus
-        | M::ReportProviderReadiness
         | M::ExchangeProviderSubjectToken
         | M::RelayStream => Route::NotServed(NOT_YET),
 

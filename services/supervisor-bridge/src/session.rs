@@ -26,7 +26,7 @@ use crate::open::{Registration, register};
 use crate::outbox::{Messages, Outbox};
 use crate::over::Known;
 use crate::reporter::Reporter;
-use crate::sessions::Place;
+use crate::sessions::{Entering, Place};
 use crate::slots::Entry;
 
 /// How long a session that is to be opened waits for its turn.
@@ -149,7 +149,7 @@ impl Session {
             return None;
         }
 
-        let push = hello.supports_config_push;
+        let (push, generation) = (hello.supports_config_push, identity.generation);
         let subscribed = entries::subscribe(&bridge, sandbox_id, &registered.workspace_id, push).await;
         let Some(Subscribed { sandbox_key, sandbox, snapshots }) = subscribed else {
             reporter.end(End::NoConfiguration);
@@ -168,7 +168,14 @@ impl Session {
         Some(Self {
             sandbox_id,
             inbound,
-            place: bridge.sessions.enter(sandbox_id, session_id, token_expires, &outbox),
+            place: bridge.sessions.enter(Entering {
+                sandbox_id,
+                generation,
+                token_expires,
+                readiness_announced: hello.supports_provider_readiness,
+                outbox: &outbox,
+                reporter: &reporter,
+            }),
             outbox,
             reporter,
             snapshots,
@@ -239,6 +246,9 @@ impl Session {
             self.heartbeat_at = now + self.bridge.times.heartbeat;
             self.outbox.beat();
         }
+        if self.place.lapse(&self.reporter, now) {
+            self.bridge.metrics.readiness_lapsed.inc();
+        }
         if self.reread_at <= now && self.reread.is_none() {
             self.read_again();
         }
@@ -266,6 +276,7 @@ impl Session {
             self.reread.is_none().then_some(self.reread_at),
             accept,
             orders.close.map(|(at, _)| at),
+            self.place.lapse_due(),
             self.outbox.due(now),
             self.outbox.waiting_since().map(|since| since + STALLED),
         ];

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use roadstead_proto::api::v1::ProviderReadinessObservation;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::end::End;
 use crate::outbox::Outbox;
+use crate::readiness::{Readiness, Refused};
+use crate::reporter::Reporter;
 
 /// What a session is told from outside.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +29,36 @@ pub(crate) struct Sessions {
 }
 
 struct Held {
+    /// Of the token that it was opened with.
+    generation: u64,
     orders: watch::Sender<Orders>,
     outbox: Arc<Outbox>,
+    reporter: Arc<Reporter>,
+    readiness: Arc<Mutex<Readiness>>,
 }
+
+/// A session as it enters.
+pub(crate) struct Entering<'a> {
+    pub(crate) sandbox_id: Uuid,
+    pub(crate) generation: u64,
+    pub(crate) token_expires: SystemTime,
+    /// Whether its hello said that it observes the readiness of providers.
+    pub(crate) readiness_announced: bool,
+    pub(crate) outbox: &'a Arc<Outbox>,
+    pub(crate) reporter: &'a Arc<Reporter>,
+}
+
+/// The session is not one that this process holds, or not with a token of that generation.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("observation.session_id is not the live session of the sandbox")]
+pub(crate) struct NotHeld;
 
 /// A session's place among them; it is given up when dropped.
 pub(crate) struct Place {
     sessions: Arc<Sessions>,
     key: (Uuid, Uuid),
     pub(crate) orders: watch::Receiver<Orders>,
+    readiness: Arc<Mutex<Readiness>>,
 }
 
 /// How far behind supervisors are with their answers.
@@ -46,17 +70,41 @@ pub(crate) struct Unanswered {
 
 impl Sessions {
     /// Enters a session.
-    pub(crate) fn enter(
-        self: &Arc<Self>,
-        sandbox_id: Uuid,
-        session_id: Uuid,
-        token_expires: SystemTime,
-        outbox: &Arc<Outbox>,
-    ) -> Place {
+    pub(crate) fn enter(self: &Arc<Self>, entering: Entering<'_>) -> Place {
+        let Entering { sandbox_id, generation, token_expires, readiness_announced, outbox, reporter } = entering;
         let (sender, orders) = watch::channel(Orders { close: None, token_expires });
+        let session_id = reporter.session_id();
+        let readiness = Arc::new(Mutex::new(Readiness::new(session_id, readiness_announced)));
         let key = (sandbox_id, session_id);
-        self.lock().insert(key, Held { orders: sender, outbox: Arc::clone(outbox) });
-        Place { sessions: Arc::clone(self), key, orders }
+        let held = Held {
+            generation,
+            orders: sender,
+            outbox: Arc::clone(outbox),
+            reporter: Arc::clone(reporter),
+            readiness: Arc::clone(&readiness),
+        };
+        self.lock().insert(key, held);
+        Place { sessions: Arc::clone(self), key, orders, readiness }
+    }
+
+    /// Takes in what a session observes of providers, as its sandbox says with a token of that generation.
+    ///
+    /// # Errors
+    ///
+    /// The session is not held here, or the observation is refused.
+    pub(crate) fn observe(
+        &self,
+        key: (Uuid, Uuid),
+        generation: u64,
+        observation: ProviderReadinessObservation,
+        now: Instant,
+    ) -> Result<Result<(), Refused>, NotHeld> {
+        let sessions = self.lock();
+        let held = sessions.get(&key).filter(|held| held.generation == generation).ok_or(NotHeld)?;
+        let observed = locked(&held.readiness).observe(observation, now);
+        // The session looks anew at what is due.
+        held.outbox.wake();
+        Ok(observed.map(|told| told.into_iter().for_each(|told| held.reporter.readiness(told))))
     }
 
     /// Ends all sessions, spread at random over this time.
@@ -96,6 +144,25 @@ impl Sessions {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Uuid, Uuid), Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Place {
+    /// Lets what was observed too long ago no longer count; whether it counted until now.
+    pub(crate) fn lapse(&self, reporter: &Reporter, now: Instant) -> bool {
+        let lapsed = locked(&self.readiness).lapse(now);
+        let counted = lapsed.is_some();
+        lapsed.into_iter().for_each(|told| reporter.readiness(told));
+        counted
+    }
+
+    /// When that is due.
+    pub(crate) fn lapse_due(&self) -> Option<Instant> {
+        locked(&self.readiness).due()
+    }
+}
+
+fn locked(readiness: &Mutex<Readiness>) -> MutexGuard<'_, Readiness> {
+    readiness.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Place {

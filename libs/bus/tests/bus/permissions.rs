@@ -42,7 +42,7 @@ use Kind::{Publish, Subscribe};
 use Role::{Admission, ConfigSnapshot, Edge, Operator, SupervisorBridge, Watch};
 
 const DOORS: &[Role] = &[Edge, SupervisorBridge];
-const SERVERS: &[Role] = &[Admission, ConfigSnapshot, Watch];
+const SERVERS: &[Role] = &[Admission, ConfigSnapshot, SupervisorBridge, Watch];
 const NOBODY: &[Role] = &[];
 
 /// Every subject there is, by the roles that need it.
@@ -148,6 +148,9 @@ fn attempts() -> Vec<Attempt> {
         (Subscribe, "roadstead.read.GetSandbox", &[Watch]),
         (Subscribe, "roadstead.config.user.GetSandboxConfig", &[ConfigSnapshot]),
         (Subscribe, "roadstead.config.sandbox.Bootstrap", &[ConfigSnapshot]),
+        (Publish, "roadstead.bridge.1.ReportProviderReadiness", &[SupervisorBridge]),
+        (Subscribe, "roadstead.bridge.1.ReportProviderReadiness", &[SupervisorBridge]),
+        (Publish, "roadstead.bridge.1.Another", NOBODY),
         (Subscribe, "roadstead.admin.MintSandboxToken", &[Admission]),
         (Subscribe, "roadstead.admission.renew", &[Admission]),
         (Publish, "$SRV.PING", &[Operator]),
@@ -327,7 +330,9 @@ async fn the_roles_can_work_together() {
     }
 
     // Requests, with their answers.
-    let served: [(&Bus, &[&str]); 3] = [
+    let observe = subject::observe(Uuid::nil());
+    let served: [(&Bus, &[&str]); 4] = [
+        (&bridge, &[&observe]),
         (&watch, &["roadstead.read.GetSandbox"]),
         (&snapshot, &["roadstead.config.user.GetSandboxConfig", "roadstead.config.sandbox.Bootstrap"]),
         (&admission, &[subject::RENEW, subject::CLOCK, "roadstead.admin.MintSandboxToken"]),
@@ -342,7 +347,7 @@ async fn the_roles_can_work_together() {
     }
     let asked: [(&Bus, &[&str]); 4] = [
         (&edge, &["roadstead.read.GetSandbox", "roadstead.config.user.GetSandboxConfig", subject::CLOCK]),
-        (&bridge, &["roadstead.config.sandbox.Bootstrap", subject::RENEW, subject::CLOCK]),
+        (&bridge, &["roadstead.config.sandbox.Bootstrap", subject::RENEW, subject::CLOCK, &observe]),
         (&admission, &[subject::RENEW]),
         (&operator, &["roadstead.admin.MintSandboxToken", "$SRV.PING"]),
     ];

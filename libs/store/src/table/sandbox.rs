@@ -103,6 +103,16 @@ selected!(
 );
 
 selected!(
+    OBSERVATION,
+    concat!(
+        "SELECT ",
+        crate::table::observation::columns!(),
+        " FROM sandbox s JOIN observation o ON o.sandbox_id = s.id"
+    ),
+    ""
+);
+
+selected!(
     OWNER_IS_GONE,
     concat!("SELECT ", crate::table::process::owner_is_gone!("$3"), " FROM sandbox s"),
     " ORDER BY s.id LIMIT 1"
@@ -204,6 +214,10 @@ impl Selection {
 
     pub(crate) fn services(&self) -> Step {
         self.step(&SERVICES, None)
+    }
+
+    pub(crate) fn observation(&self) -> Step {
+        self.step(&OBSERVATION, None)
     }
 
     pub(crate) fn owner_is_gone(&self, judge: Uuid) -> Step {

@@ -44,9 +44,9 @@ impl Operation for AttachSandboxProviderRequest {
         at_version(self.expected_resource_version, before.resource_version)?;
 
         let kind = ProviderMutationKind::Attach;
-        let mutation_id = context.ids.fresh().to_string();
+        let mutation_id = context.ids.fresh();
         if before.providers.contains(&provider.name) {
-            let receipt = attachment::receipt(kind, &mutation_id, before, provider, loaded.now, context);
+            let receipt = attachment::receipt(kind, mutation_id, before, provider, loaded.now, context);
             return Ok(decision(Vec::new(), before, false, receipt));
         }
         if before.providers.len() >= budget::PROVIDERS {
@@ -60,7 +60,7 @@ impl Operation for AttachSandboxProviderRequest {
         attachment::changed(&mut row, "attach", loaded.now, context);
         let attach = Write::Attach { sandbox_id: row.id, provider_id: provider.id };
         let writes = vec![session::updated(&mut row), attach];
-        let receipt = attachment::receipt(kind, &mutation_id, &row, provider, loaded.now, context);
+        let receipt = attachment::receipt(kind, mutation_id, &row, provider, loaded.now, context);
         Ok(decision(writes, &row, true, receipt))
     }
 
@@ -70,9 +70,11 @@ impl Operation for AttachSandboxProviderRequest {
     }
 }
 
-fn decision(writes: Vec<Write>, row: &row::Sandbox, attached: bool, receipt: ProviderMutationReceipt) -> Decision {
-    let response = response(row, attached, Some(receipt.clone()));
-    Decision::new(writes, &response, replay::sandbox_now(row.id, attached, Some(receipt)))
+fn decision(mut writes: Vec<Write>, row: &row::Sandbox, attached: bool, receipt: row::ProviderReceipt) -> Decision {
+    let shown = view::provider_receipt(&receipt, &row.name, &row.workspace_name);
+    writes.push(Write::InsertReceipts(vec![receipt]));
+    let response = response(row, attached, Some(shown.clone()));
+    Decision::new(writes, &response, replay::sandbox_now(row.id, attached, Some(shown)))
 }
 
 fn response(
@@ -105,7 +107,9 @@ mod tests {
     fn an_attachment_gives_a_new_epoch_and_a_receipt_that_names_it() {
         let before = sample::sandbox("s");
         let decision = decide(&request(), &found(before.clone(), vec![])).unwrap();
-        let [Write::UpdateSandbox(row), Write::Attach { .. }] = decision.writes.as_slice() else {
+        let [Write::UpdateSandbox(row), Write::Attach { .. }, Write::InsertReceipts(receipts)] =
+            decision.writes.as_slice()
+        else {
             panic!("{:?}", decision.writes)
         };
         assert_ne!(row.attachment_epoch, before.attachment_epoch);
@@ -114,13 +118,14 @@ mod tests {
         let (recorded, _) = replay::live_sandbox(&decision.receipt, &loaded).unwrap();
         let desired = recorded.provider_receipt.clone().unwrap().desired.unwrap();
         assert_eq!(desired.attachment_epoch, row.attachment_epoch.to_string());
+        assert_eq!(receipts[0].attachment_epoch, row.attachment_epoch, "the receipt is kept");
     }
 
     #[test]
-    fn what_is_attached_already_changes_nothing() {
+    fn what_is_attached_already_leaves_a_receipt_and_nothing_else() {
         let row = row::Sandbox { providers: vec!["p".into()], ..sample::sandbox("s") };
         let decision = decide(&request(), &found(row, vec![sample::provider("p", &["A"])])).unwrap();
-        assert!(decision.writes.is_empty());
+        assert!(matches!(decision.writes.as_slice(), [Write::InsertReceipts(_)]));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! What attaching and detaching share, and the receipt of a change that a sandbox will see.
 
-use roadstead_policy::environment;
-use roadstead_proto::api::v1::{ProviderDesiredIdentity, ProviderMutationKind, ProviderMutationReceipt};
-use roadstead_store::{row, view::timestamp};
 use std::time::SystemTime;
+
+use roadstead_policy::environment;
+use roadstead_proto::api::v1::ProviderMutationKind;
+use roadstead_store::{row, view::timestamp};
+use uuid::Uuid;
 
 use crate::context::Context;
 use crate::phase::change_id;
@@ -36,30 +38,24 @@ pub(crate) fn changed(row: &mut row::Sandbox, cause: &str, now: SystemTime, cont
     provisioning.configuration_change_time = provisioning.attachment_change_time;
 }
 
-/// The receipt of a change: what this sandbox is to have of that provider. The revisions of the composed
-/// configuration are not known where the change is written, so they stay 0.
+/// The receipt of a change: what this sandbox is to have of that provider.
 pub(crate) fn receipt(
     kind: ProviderMutationKind,
-    mutation_id: &str,
+    mutation_id: Uuid,
     sandbox: &row::Sandbox,
     provider: &row::Provider,
     now: SystemTime,
     context: &Context<'_>,
-) -> ProviderMutationReceipt {
-    ProviderMutationReceipt {
-        receipt_id: context.ids.fresh().to_string(),
-        mutation_id: mutation_id.to_owned(),
-        provider: provider.name.clone(),
-        workspace: sandbox.workspace_name.clone(),
-        kind: kind.into(),
-        desired: Some(ProviderDesiredIdentity {
-            sandbox_id: sandbox.id.to_string(),
-            sandbox: sandbox.name.clone(),
-            attachment_epoch: sandbox.attachment_epoch.to_string(),
-            provider_id: provider.id.to_string(),
-            provider_resource_version: provider.resource_version,
-            ..Default::default()
-        }),
-        persisted_time: Some(timestamp(now)),
+) -> row::ProviderReceipt {
+    row::ProviderReceipt {
+        id: context.ids.fresh(),
+        sandbox_id: sandbox.id,
+        mutation_id,
+        kind,
+        provider_id: provider.id,
+        provider_name: provider.name.clone(),
+        provider_version: provider.resource_version,
+        attachment_epoch: sandbox.attachment_epoch,
+        persisted_at: now,
     }
 }

@@ -40,9 +40,9 @@ impl Operation for DetachSandboxProviderRequest {
         at_version(self.expected_resource_version, before.resource_version)?;
 
         let kind = ProviderMutationKind::Detach;
-        let mutation_id = context.ids.fresh().to_string();
+        let mutation_id = context.ids.fresh();
         if !before.providers.contains(&provider.name) {
-            let receipt = attachment::receipt(kind, &mutation_id, before, provider, loaded.now, context);
+            let receipt = attachment::receipt(kind, mutation_id, before, provider, loaded.now, context);
             return Ok(decision(Vec::new(), before, false, receipt));
         }
         let mut row = before.clone();
@@ -50,7 +50,7 @@ impl Operation for DetachSandboxProviderRequest {
         attachment::changed(&mut row, "detach", loaded.now, context);
         let detach = Write::Detach { sandbox_id: row.id, provider_id: provider.id };
         let writes = vec![session::updated(&mut row), detach];
-        let receipt = attachment::receipt(kind, &mutation_id, &row, provider, loaded.now, context);
+        let receipt = attachment::receipt(kind, mutation_id, &row, provider, loaded.now, context);
         Ok(decision(writes, &row, true, receipt))
     }
 
@@ -60,9 +60,11 @@ impl Operation for DetachSandboxProviderRequest {
     }
 }
 
-fn decision(writes: Vec<Write>, row: &row::Sandbox, detached: bool, receipt: ProviderMutationReceipt) -> Decision {
-    let response = response(row, detached, Some(receipt.clone()));
-    Decision::new(writes, &response, replay::sandbox_now(row.id, detached, Some(receipt)))
+fn decision(mut writes: Vec<Write>, row: &row::Sandbox, detached: bool, receipt: row::ProviderReceipt) -> Decision {
+    let shown = view::provider_receipt(&receipt, &row.name, &row.workspace_name);
+    writes.push(Write::InsertReceipts(vec![receipt]));
+    let response = response(row, detached, Some(shown.clone()));
+    Decision::new(writes, &response, replay::sandbox_now(row.id, detached, Some(shown)))
 }
 
 fn response(
@@ -89,7 +91,8 @@ mod tests {
     fn a_detachment_gives_a_new_epoch() {
         let before = row::Sandbox { providers: vec!["q".into(), "p".into()], ..sample::sandbox("s") };
         let decision = decide(before.clone()).unwrap();
-        let [Write::UpdateSandbox(row), Write::Detach { .. }] = decision.writes.as_slice() else {
+        let [Write::UpdateSandbox(row), Write::Detach { .. }, Write::InsertReceipts(_)] = decision.writes.as_slice()
+        else {
             panic!("{:?}", decision.writes)
         };
         assert_ne!(row.attachment_epoch, before.attachment_epoch);
@@ -98,6 +101,7 @@ mod tests {
 
     #[test]
     fn what_is_not_attached_changes_nothing() {
-        assert!(decide(sample::sandbox("s")).unwrap().writes.is_empty());
+        let decision = decide(sample::sandbox("s")).unwrap();
+        assert!(matches!(decision.writes.as_slice(), [Write::InsertReceipts(_)]));
     }
 }

@@ -2,7 +2,7 @@
 
 use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxPhase};
 use roadstead_proto::internal::{RegisterSession, SessionRegistered};
-use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes};
+use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
 use uuid::Uuid;
 
@@ -38,9 +38,10 @@ impl Operation for RegisterSession {
         connectable(before, &asked, loaded)?;
         may_take_over(before, &asked, loaded)?;
         let mut row = before.clone();
+        let observation = Write::PutObservation(nothing_observed(self, &row, &asked, loaded));
         begin(&mut row, asked, loaded, context);
-        let write = session::updated(&mut row);
-        Ok(Decision::report(vec![write], &registered(&row)))
+        let writes = vec![session::updated(&mut row), observation];
+        Ok(Decision::report(writes, &registered(&row)))
     }
 }
 
@@ -59,6 +60,24 @@ fn asked(request: &RegisterSession) -> Result<row::Session, Refusal> {
         result_number: 0,
         end_number: 0,
     })
+}
+
+/// What an earlier session observed ends with it.
+fn nothing_observed(
+    request: &RegisterSession,
+    row: &row::Sandbox,
+    asked: &row::Session,
+    loaded: &Loaded,
+) -> row::Observation {
+    row::Observation {
+        sandbox_id: row.id,
+        session_id: asked.id,
+        readiness_announced: request.provider_readiness,
+        readiness_number: 0,
+        readiness: None,
+        readiness_at: loaded.now,
+        endpoint_sequence: 0,
+    }
 }
 
 fn is_canonical_uuid(text: &str) -> bool {
@@ -112,6 +131,8 @@ fn begin(row: &mut row::Sandbox, asked: row::Session, loaded: &Loaded, context: 
         row.status.main_process_started_time = None;
     }
     row.status.exit_code = None;
+    row.status.endpoint_statuses.clear();
+    row.status.last_token_grant_failure = None;
     let accepted = !asked.config_push && has_accepted(row, &asked.instance_id);
     row.session = Some(asked);
     if row.phase == SandboxPhase::Ready {

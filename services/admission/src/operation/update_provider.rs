@@ -8,6 +8,7 @@ use roadstead_proto::api::v1::{
 use roadstead_proto::internal::Receipt;
 use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
+use uuid::Uuid;
 
 use super::{Decision, Operation, at_version, attachment, create_provider, credentials, workspace};
 use crate::context::Context;
@@ -61,12 +62,19 @@ impl Operation for UpdateProviderRequest {
         }
         compatible_everywhere(&row, loaded)?;
 
-        let mutation_id = context.ids.fresh().to_string();
+        let mutation_id = context.ids.fresh();
         row.resource_version += 1;
-        let receipts = receipts(&mutation_id, &row, loaded, context);
-        let receipt = replay::provider_change(row.id, row.resource_version, mutation_id.clone(), receipts.clone());
-        let response = response(&row, &workspace.name, mutation_id, receipts);
-        Ok(Decision::new(vec![Write::UpdateProvider(row)], &response, receipt))
+        let receipts = receipts(mutation_id, &row, loaded, context);
+        let of_target = loaded.sandboxes.iter().zip(&receipts);
+        let shown = of_target.map(|(sandbox, row)| view::provider_receipt(row, &sandbox.name, &workspace.name));
+        let (mutation_id, shown) = (mutation_id.to_string(), shown.collect::<Vec<_>>());
+        let receipt = replay::provider_change(row.id, row.resource_version, mutation_id.clone(), shown.clone());
+        let response = response(&row, &workspace.name, mutation_id, shown);
+        let mut writes = vec![Write::UpdateProvider(row)];
+        if !receipts.is_empty() {
+            writes.push(Write::InsertReceipts(receipts));
+        }
+        Ok(Decision::new(writes, &response, receipt))
     }
 
     fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
@@ -128,11 +136,11 @@ fn compatible_everywhere(row: &row::Provider, loaded: &Loaded) -> Result<(), Ref
 }
 
 fn receipts(
-    mutation_id: &str,
+    mutation_id: Uuid,
     row: &row::Provider,
     loaded: &Loaded,
     context: &Context<'_>,
-) -> Vec<ProviderMutationReceipt> {
+) -> Vec<row::ProviderReceipt> {
     let kind = ProviderMutationKind::Update;
     let receipt = |sandbox| attachment::receipt(kind, mutation_id, sandbox, row, loaded.now, context);
     loaded.sandboxes.iter().take(RECEIPTS).map(receipt).collect()
@@ -171,7 +179,7 @@ mod tests {
 
     fn updated(decision: &Decision) -> &row::Provider {
         match decision.writes.as_slice() {
-            [Write::UpdateProvider(row)] => row,
+            [Write::UpdateProvider(row)] | [Write::UpdateProvider(row), Write::InsertReceipts(_)] => row,
             other => panic!("{other:?}"),
         }
     }

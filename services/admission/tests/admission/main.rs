@@ -20,6 +20,7 @@ mod outside;
 mod policies;
 mod queues;
 mod quota;
+mod readiness;
 mod replies;
 mod requests;
 mod sessions;

@@ -1,4 +1,4 @@
-//! Whether a sandbox's token counts, for what a bridge does by itself.
+//! Whether a sandbox's token counts and who holds its session, for what bridges do by themselves.
 
 use std::sync::Arc;
 
@@ -14,5 +14,9 @@ pub(super) async fn answer(calls: Arc<Calls>, request: ReadRequest) -> Result<An
     let found = calls.builder.database().snapshot_inputs(ask.identity.sandbox_id).await?;
     let inputs = found.ok_or_else(|| Refusal::not_found("sandbox", ask.identity.sandbox_id.to_string()))?;
     ask.judge(inputs.sandbox.generation)?;
-    Ok(Answer::Plain(encoded(&StandingReply {})))
+    let reply = inputs.sandbox.session.map_or_else(StandingReply::default, |session| StandingReply {
+        session_id: session.id.to_string(),
+        bridge_id: session.bridge_id.to_string(),
+    });
+    Ok(Answer::Plain(encoded(&reply)))
 }

@@ -3,5 +3,6 @@
 
 mod builds;
 mod losses;
+mod readiness;
 mod reads;
 mod world;

@@ -362,6 +362,19 @@ impl World {
         ask(&self.edge, Door::User, ConfigCall::GetSandboxConfig, principal, &request).await
     }
 
+    /// Asks for the status of a provider in the workspace `w` through the edge.
+    pub(crate) async fn provider_status(&self, user: &User, sandbox: &str, provider: &str, receipt: &str) -> Answer {
+        use roadstead_proto::api::datamodel::{WorkspaceSelector, workspace_selector::Selection};
+        let request = v1::GetSandboxProviderStatusRequest {
+            workspace_scope: Some(WorkspaceSelector { selection: Some(Selection::Workspace("w".into())) }),
+            sandbox: sandbox.into(),
+            provider: provider.into(),
+            receipt_id: receipt.into(),
+        };
+        let principal = PrincipalKind::User(user.clone());
+        ask(&self.edge, Door::User, ConfigCall::GetSandboxProviderStatus, principal, &request).await.unwrap()
+    }
+
     /// Asks as a sandbox through the bridge.
     pub(crate) async fn sandbox_asks(
         &self,

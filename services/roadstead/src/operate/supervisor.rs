@@ -48,6 +48,7 @@ impl Command {
             ca,
             folder: Some(dir),
             observer: Some(observer),
+            reports_readiness: true,
             ..Settings::new("", workspace, sandbox, TokenSource::File(token_file))
         };
         let supervisor = Supervisor::start(settings)?;

@@ -5,7 +5,7 @@ use roadstead_proto::api::sandbox::GetSandboxConfigRequest;
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::supervisor_message::Payload as ToBridge;
 use roadstead_proto::api::v1::{
-    GetSandboxProviderEnvironmentRequest, GetSandboxRequest, HealthRequest, ReportEndpointStatusRequest,
+    GetDraftPolicyRequest, GetSandboxProviderEnvironmentRequest, GetSandboxRequest, HealthRequest,
     ReportPolicyStatusRequest, SupervisorHeartbeat, SupervisorHello, SupervisorMessage,
 };
 use tokio::sync::mpsc;
@@ -17,7 +17,7 @@ use crate::desk::refusal as refused;
 use crate::shelf::Content;
 use crate::world::{BridgeProcess, World, with_token};
 
-fn hello(sandbox_id: Uuid) -> ToBridge {
+pub(crate) fn hello(sandbox_id: Uuid) -> ToBridge {
     ToBridge::Hello(SupervisorHello {
         sandbox_id: sandbox_id.to_string(),
         instance_id: Uuid::new_v4().to_string(),
@@ -28,7 +28,7 @@ fn hello(sandbox_id: Uuid) -> ToBridge {
 }
 
 /// A stream whose first messages are these.
-async fn connect(
+pub(crate) async fn connect(
     world: &World,
     bridge: &BridgeProcess,
     token_of: Uuid,
@@ -145,10 +145,9 @@ async fn a_sandbox_calls_its_own_methods_about_itself_only() {
     let told = world.desk.told("ReportPolicyStatus");
     assert!(told.len() == 1 && told[0].token, "admission verifies the token of a unary method");
 
-    let unserved = client.report_endpoint_status(with_token(ReportEndpointStatusRequest::default(), &token)).await;
-    let unserved = unserved.unwrap_err();
+    let unserved = client.get_draft_policy(with_token(GetDraftPolicyRequest::default(), &token)).await.unwrap_err();
     assert_eq!(unserved.code(), Code::Unimplemented);
-    assert_eq!(unserved.message(), "ReportEndpointStatus is not served yet");
+    assert_eq!(unserved.message(), "GetDraftPolicy is not served yet");
 }
 
 #[tokio::test(flavor = "multi_thread")]

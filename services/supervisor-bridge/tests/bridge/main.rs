@@ -8,6 +8,7 @@ mod desk;
 mod logs;
 mod outage;
 mod push;
+mod readiness;
 mod reports;
 mod shelf;
 mod world;

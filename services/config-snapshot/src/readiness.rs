@@ -1,0 +1,100 @@
+//! How ready a provider is on a sandbox: decided from what is desired and what the sandbox's session observes. Pure.
+
+pub(crate) mod observed_receipt;
+mod operation;
+
+use roadstead_proto::api::v1::{
+    ProviderMutationKind, ProviderReadinessObservation, ProviderReadinessReason as Reason,
+    ProviderReadinessState as State,
+};
+
+pub(crate) use operation::operation;
+
+/// What a sandbox is to have by now: what an observation is compared with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Desired {
+    pub(crate) attachment_epoch: String,
+    pub(crate) provider_env_revision: u64,
+    pub(crate) config_revision: u64,
+    pub(crate) policy_hash: String,
+    /// Why the environment itself goes without some of the provider's credentials; unspecified if it does not.
+    pub(crate) withheld: Reason,
+}
+
+/// What is known of the sandbox's session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Heard<'a> {
+    /// There never was a session.
+    Never,
+    /// There is none now.
+    Disconnected,
+    /// Its supervisor does not observe providers.
+    Unsupported,
+    /// It has not said anything yet.
+    Nothing,
+    /// What it said last is too old to count.
+    Lapsed,
+    Observed(&'a ProviderReadinessObservation),
+}
+
+/// A state, and what is awaited or what is wrong.
+pub(crate) type Verdict = (State, Reason);
+
+/// Judges a receipt. `superseded`: something newer is desired than what it says.
+pub(crate) fn judge(kind: ProviderMutationKind, superseded: bool, desired: &Desired, heard: Heard<'_>) -> Verdict {
+    if superseded {
+        return (State::Superseded, Reason::DesiredStateChanged);
+    }
+    let observed = match heard {
+        Heard::Never => return (State::Persisted, Reason::WaitingForSupervisor),
+        Heard::Disconnected => return (State::Pending, Reason::SupervisorDisconnected),
+        Heard::Unsupported => return (State::Pending, Reason::UnsupportedSupervisor),
+        Heard::Nothing => return (State::Pending, Reason::WaitingForSupervisor),
+        Heard::Lapsed => return (State::Pending, Reason::SupervisorLeaseExpired),
+        Heard::Observed(observed) => observed,
+    };
+    let said = observed.reason();
+    if let Some(awaited) = awaited(desired, observed) {
+        // What is wrong with it says the supervisor better, as far as it says anything.
+        return (State::Pending, if said == Reason::Unspecified { awaited } else { said });
+    }
+    match said {
+        Reason::CredentialInstallFailed | Reason::PolicyActivationFailed | Reason::ProcessInstallFailed => {
+            return (State::Failed, said);
+        }
+        Reason::CredentialsWithheld | Reason::CredentialExpired => return (State::Withheld, said),
+        // A policy of its own is in force there: no evidence of what was sent.
+        Reason::LocalPolicy | Reason::SnapshotMismatch | Reason::UnsupportedSupervisor => {
+            return (State::Pending, said);
+        }
+        _ => {}
+    }
+    let missing = match observed {
+        ProviderReadinessObservation { credentials_installed: false, .. } => Reason::WaitingForCredentials,
+        ProviderReadinessObservation { policy_active: false, .. } => Reason::WaitingForPolicy,
+        ProviderReadinessObservation { launch_environment_installed: false, .. } => Reason::WaitingForProcess,
+        _ => Reason::Unspecified,
+    };
+    match (missing, kind) {
+        (Reason::Unspecified, ProviderMutationKind::Detach) => (State::Revoked, Reason::Unspecified),
+        (Reason::Unspecified, _) if desired.withheld != Reason::Unspecified => (State::Withheld, desired.withheld),
+        (Reason::Unspecified, _) => (State::Ready, Reason::Unspecified),
+        (missing, _) => (State::Pending, missing),
+    }
+}
+
+/// What an observation of something else waits for.
+fn awaited(desired: &Desired, observed: &ProviderReadinessObservation) -> Option<Reason> {
+    if observed.attachment_epoch != desired.attachment_epoch
+        || observed.provider_env_revision != desired.provider_env_revision
+    {
+        Some(Reason::WaitingForCredentials)
+    } else if observed.config_revision != desired.config_revision || observed.policy_hash != desired.policy_hash {
+        Some(Reason::WaitingForPolicy)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The whole table: every observation that differs from what is desired in one thing, every reason, every session.
+
+use roadstead_proto::api::v1::{
+    ConfigApplyOutcome, ConfigUpdateOperationState as Operation, ConfigurationAdmissionState,
+    SandboxConfigurationAdmission, SandboxPhase,
+};
+
+use super::*;
+
+const KINDS: [ProviderMutationKind; 4] = [
+    ProviderMutationKind::Attach,
+    ProviderMutationKind::Detach,
+    ProviderMutationKind::Update,
+    ProviderMutationKind::Observe,
+];
+
+fn desired() -> Desired {
+    Desired {
+        attachment_epoch: "epoch".into(),
+        provider_env_revision: 2,
+        config_revision: 3,
+        policy_hash: "hash".into(),
+        withheld: Reason::Unspecified,
+    }
+}
+
+/// All that is desired, installed.
+fn installed() -> ProviderReadinessObservation {
+    ProviderReadinessObservation {
+        attachment_epoch: "epoch".into(),
+        provider_env_revision: 2,
+        config_revision: 3,
+        policy_hash: "hash".into(),
+        credentials_installed: true,
+        policy_active: true,
+        launch_environment_installed: true,
+        ..Default::default()
+    }
+}
+
+fn of(kind: ProviderMutationKind, observed: &ProviderReadinessObservation) -> Verdict {
+    judge(kind, false, &desired(), Heard::Observed(observed))
+}
+
+fn reasons() -> impl Iterator<Item = Reason> {
+    (0..=15).map(|number| Reason::try_from(number).unwrap())
+}
+
+#[test]
+fn whatever_is_observed_a_newer_desire_comes_first() {
+    let observed = installed();
+    let sessions = [
+        Heard::Never,
+        Heard::Disconnected,
+        Heard::Unsupported,
+        Heard::Nothing,
+        Heard::Lapsed,
+        Heard::Observed(&observed),
+    ];
+    for kind in KINDS {
+        for heard in sessions {
+            let verdict = judge(kind, true, &desired(), heard);
+            assert_eq!(verdict, (State::Superseded, Reason::DesiredStateChanged), "{kind:?} {heard:?}");
+        }
+    }
+}
+
+#[test]
+fn without_an_observation_the_session_says_what_is_awaited() {
+    for (heard, expected) in [
+        (Heard::Never, (State::Persisted, Reason::WaitingForSupervisor)),
+        (Heard::Disconnected, (State::Pending, Reason::SupervisorDisconnected)),
+        (Heard::Unsupported, (State::Pending, Reason::UnsupportedSupervisor)),
+        (Heard::Nothing, (State::Pending, Reason::WaitingForSupervisor)),
+        (Heard::Lapsed, (State::Pending, Reason::SupervisorLeaseExpired)),
+    ] {
+        for kind in KINDS {
+            assert_eq!(judge(kind, false, &desired(), heard), expected, "{kind:?} {heard:?}");
+        }
+    }
+}
+
+#[test]
+fn what_equals_the_desired_identity_with_all_installed_is_ready_or_revoked() {
+    for kind in KINDS {
+        let expected = if kind == ProviderMutationKind::Detach { State::Revoked } else { State::Ready };
+        assert_eq!(of(kind, &installed()), (expected, Reason::Unspecified), "{kind:?}");
+    }
+}
+
+#[test]
+fn any_other_identity_is_pending_whatever_is_installed() {
+    let others: [(fn(&mut ProviderReadinessObservation), Reason); 4] = [
+        (|other| other.attachment_epoch = "before".into(), Reason::WaitingForCredentials),
+        (|other| other.provider_env_revision = 1, Reason::WaitingForCredentials),
+        (|other| other.config_revision = 9, Reason::WaitingForPolicy),
+        (|other| other.policy_hash = String::new(), Reason::WaitingForPolicy),
+    ];
+    for (change, awaited) in others {
+        for kind in KINDS {
+            let mut observed = installed();
+            change(&mut observed);
+            assert_eq!(of(kind, &observed), (State::Pending, awaited), "{kind:?} {observed:?}");
+            for reason in reasons().skip(1) {
+                observed.set_reason(reason);
+                assert_eq!(of(kind, &observed), (State::Pending, reason), "of something else, whatever is wrong");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_awaited_in_the_order_in_which_it_is_installed() {
+    for flags in 0..8_u8 {
+        let [credentials, policy, process] = [1, 2, 4].map(|bit| flags & bit != 0);
+        let observed = ProviderReadinessObservation {
+            credentials_installed: credentials,
+            policy_active: policy,
+            launch_environment_installed: process,
+            ..installed()
+        };
+        let expected = match (credentials, policy, process) {
+            (false, ..) => (State::Pending, Reason::WaitingForCredentials),
+            (true, false, _) => (State::Pending, Reason::WaitingForPolicy),
+            (true, true, false) => (State::Pending, Reason::WaitingForProcess),
+            (true, true, true) => (State::Ready, Reason::Unspecified),
+        };
+        assert_eq!(of(ProviderMutationKind::Attach, &observed), expected, "{flags:03b}");
+    }
+}
+
+#[test]
+fn a_reason_counts_for_what_is_desired() {
+    use State::{Failed, Pending, Ready, Withheld};
+    for reason in reasons() {
+        let state = match reason {
+            Reason::CredentialInstallFailed | Reason::PolicyActivationFailed | Reason::ProcessInstallFailed => Failed,
+            Reason::CredentialsWithheld | Reason::CredentialExpired => Withheld,
+            Reason::LocalPolicy | Reason::SnapshotMismatch | Reason::UnsupportedSupervisor => Pending,
+            // Nothing is awaited any more where everything is installed.
+            _ => Ready,
+        };
+        let mut observed = installed();
+        observed.set_reason(reason);
+        let said = if state == Ready { Reason::Unspecified } else { reason };
+        assert_eq!(of(ProviderMutationKind::Attach, &observed), (state, said), "{reason:?}");
+    }
+}
+
+#[test]
+fn credentials_that_the_environment_goes_without_are_withheld_and_a_revocation_needs_none() {
+    for withheld in [Reason::CredentialsWithheld, Reason::CredentialExpired] {
+        let desired = Desired { withheld, ..desired() };
+        for kind in KINDS {
+            let verdict = judge(kind, false, &desired, Heard::Observed(&installed()));
+            if kind == ProviderMutationKind::Detach {
+                assert_eq!(verdict, (State::Revoked, Reason::Unspecified));
+            } else {
+                assert_eq!(verdict, (State::Withheld, withheld));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_update_settles_with_its_receipt_or_with_the_verdict_on_the_same_content() {
+    use ConfigurationAdmissionState::{Accepted, Rejected};
+    let verdict = |state: ConfigurationAdmissionState, config_revision| SandboxConfigurationAdmission {
+        state: state.into(),
+        config_revision,
+        policy_hash: "hash".into(),
+        provider_env_revision: 2,
+        error: "why".into(),
+        ..Default::default()
+    };
+    let (accepted, rejected, older) = (verdict(Accepted, 3), verdict(Rejected, 3), verdict(Accepted, 1));
+    use SandboxPhase::{Deleting, Ready, Stopped};
+    for (phase, readiness, admission, expected) in [
+        (Ready, State::Pending, None, Operation::Pending),
+        (Ready, State::Persisted, Some(&older), Operation::Pending),
+        (Ready, State::Withheld, None, Operation::Pending),
+        (Ready, State::Ready, None, Operation::Applied),
+        (Ready, State::Revoked, None, Operation::Applied),
+        (Ready, State::Pending, Some(&accepted), Operation::Applied),
+        (Ready, State::Failed, None, Operation::Failed),
+        (Ready, State::Pending, Some(&rejected), Operation::Failed),
+        (Ready, State::Superseded, Some(&accepted), Operation::Superseded),
+        (Stopped, State::Pending, None, Operation::Inactive),
+        (Stopped, State::Superseded, None, Operation::Superseded),
+        (Deleting, State::Ready, Some(&accepted), Operation::Cancelled),
+    ] {
+        let settled = operation(phase, (readiness, Reason::Unspecified), &desired(), admission);
+        assert_eq!(settled.state, expected, "{phase:?} {readiness:?} {admission:?}");
+        assert_eq!(settled.outcome == ConfigApplyOutcome::Applied, expected == Operation::Applied);
+        assert_eq!(settled.error.is_empty(), admission != Some(&rejected));
+    }
+}
