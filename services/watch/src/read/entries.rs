@@ -33,6 +33,6 @@ pub(crate) async fn answer(
         },
         None => SandboxEntry { epoch, gone: true, ..SandboxEntry::default() },
     });
-    let (entries, _cut) = page::cut(entries.collect(), MAX_IDS, SandboxEntry::encoded_len);
+    let (entries, _cut) = page::cut(entries.collect(), SandboxEntry::encoded_len);
     Ok(SandboxEntriesReply { entries })
 }

@@ -24,7 +24,7 @@ impl Call<'_> {
             let sandbox = required("sandbox", sandbox)?;
             let seen = self.database().policy_revision(&workspace, &sandbox, self.reader(), wanted).await?;
             let found = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("sandbox", &sandbox))?;
-            (found.revisions.into_iter().next(), found.active_version)
+            (found.revisions.items.into_iter().next(), found.active_version)
         };
         let revision = revision.ok_or_else(|| Refusal::not_found("policy revision", &version.to_string()))?;
         Ok(v1::GetSandboxPolicyStatusResponse {

@@ -2,6 +2,7 @@
 
 use roadstead_proto::api::v1;
 use roadstead_proto::internal::ListCursor;
+use roadstead_store::read::Listed;
 use roadstead_store::view;
 
 use super::paging::created;
@@ -27,8 +28,9 @@ impl Call<'_> {
         let page = asked.page(&label_selector)?;
         let rows = match &scope {
             Scope::One(name) => {
-                let rows = self.allowed(name, self.database().providers(name, self.reader(), page).await?)?;
-                rows.into_iter().map(|row| (name.clone(), row)).collect()
+                let Listed { items, more } =
+                    self.allowed(name, self.database().providers(name, self.reader(), page).await?)?;
+                Listed { items: items.into_iter().map(|row| (name.clone(), row)).collect(), more }
             }
             Scope::All => {
                 self.platform()?;
