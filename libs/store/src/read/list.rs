@@ -50,7 +50,7 @@ macro_rules! rarest {
             $table,
             "' AND b.pair = asked.pair",
             $scope,
-            " LIMIT 1000) some) counted ORDER BY counted.bearers, asked.pair LIMIT 1)"
+            " LIMIT 1000) few) counted ORDER BY counted.bearers, asked.pair LIMIT 1)"
         )
     };
 }
