@@ -66,7 +66,8 @@ impl Writer {
                 assert_eq!(self.listed(&name).await, [0, 0], "{name} is listed after its deletion");
             }
             _ => assert!(
-                after.is_err() || after.unwrap().into_inner().sandbox.unwrap().metadata.unwrap().deletion_time.is_some()
+                after.is_err()
+                    || after.unwrap().into_inner().sandbox.unwrap().metadata.unwrap().deletion_time.is_some()
             ),
         }
     }

@@ -64,7 +64,8 @@ impl Victim {
     pub fn memory(self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the process lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.parse::<u64>().ok());
+        let kibibytes =
+            line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.parse::<u64>().ok());
         kibibytes.expect("a process has memory") * 1024
     }
 

@@ -157,10 +157,14 @@ mod tests {
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
         assert_eq!(code(attempts.after(Missed::Request(RequestError::TimedOut), now + 2 * SECOND)), None);
         assert_eq!(code(attempts.after(Missed::Request(RequestError::NoResponders), now + 3 * SECOND)), None);
-        assert_eq!(code(attempts.after(Missed::Request(RequestError::NoResponders), now + 6 * SECOND)), Some(Code::Unavailable));
+        assert_eq!(
+            code(attempts.after(Missed::Request(RequestError::NoResponders), now + 6 * SECOND)),
+            Some(Code::Unavailable)
+        );
 
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        let codes = [2, 4, 6].map(|second| code(attempts.after(Missed::Request(RequestError::TimedOut), now + second * SECOND)));
+        let codes = [2, 4, 6]
+            .map(|second| code(attempts.after(Missed::Request(RequestError::TimedOut), now + second * SECOND)));
         assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
     }
 
@@ -178,7 +182,10 @@ mod tests {
     fn the_deadline_is_the_last_word() {
         let now = Instant::now();
         let mut attempts = Attempts::begin(now, now + SECOND);
-        assert_eq!(code(attempts.after(Missed::Request(RequestError::NoResponders), now + SECOND)), Some(Code::DeadlineExceeded));
+        assert_eq!(
+            code(attempts.after(Missed::Request(RequestError::NoResponders), now + SECOND)),
+            Some(Code::DeadlineExceeded)
+        );
         assert_eq!(code(attempts.after(Missed::Request(RequestError::Overloaded), now)), Some(Code::ResourceExhausted));
     }
 }

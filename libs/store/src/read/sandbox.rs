@@ -20,11 +20,18 @@ const GET: &str = concat!(
     " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3"
 );
 
-/// What is listed, and what of it can be large.
+/// What of a sandbox can be large.
+macro_rules! bytes {
+    () => {
+        "octet_length(s.spec) + octet_length(s.status) + pg_column_size(s.annotations) + pg_column_size(s.labels)"
+    };
+}
+pub(super) use bytes;
+
+/// What is listed.
 macro_rules! measured {
     () => {
-        "s.*, octet_length(s.spec) + octet_length(s.status) + pg_column_size(s.annotations) + pg_column_size(s.labels) \
-         AS size"
+        concat!("s.*, ", bytes!(), " AS size")
     };
 }
 
