@@ -55,31 +55,15 @@ macro_rules! rarest {
     };
 }
 
-/// Candidates in the workspace `$1` behind `($3, $4, $5)`, at most `$6`. `$t` is the table's alias in `$shown`.
+/// Candidates in the workspace `$1` behind `($3, $4, $5)`, at most `$6`.
 macro_rules! in_workspace {
-    ($table:literal, $t:literal, $shown:expr) => {
+    ($table:literal, $shown:expr) => {
         concat!(
             "SELECT ",
             $shown,
             " FROM ",
             $table,
-            " ",
-            $t,
-            " WHERE ",
-            $t,
-            ".workspace_name = $1 AND (",
-            $t,
-            ".created_at, ",
-            $t,
-            ".name, ",
-            $t,
-            ".id) > ($3, $4, $5) ORDER BY ",
-            $t,
-            ".created_at, ",
-            $t,
-            ".name, ",
-            $t,
-            ".id LIMIT $6"
+            " WHERE workspace_name = $1 AND (created_at, name, id) > ($3, $4, $5) ORDER BY created_at, name, id LIMIT $6"
         )
     };
 }
@@ -87,71 +71,50 @@ macro_rules! in_workspace {
 /// As `in_workspace`, with the labels `$7`, which as pairs are `$8`. One object at a time is looked up, in the order of
 /// the label.
 macro_rules! selected_in_workspace {
-    ($table:literal, $t:literal, $shown:expr) => {
+    ($table:literal, $shown:expr) => {
         concat!(
-            "SELECT ", $t, ".* FROM label l CROSS JOIN LATERAL (SELECT ", $shown, " FROM ", $table, " ", $t, " WHERE ",
-            $t, ".id = l.object_id AND ", $t, ".labels @> $7 LIMIT 1) ", $t, " WHERE l.kind = '", $table,
-            "' AND l.pair = ", rarest!($table, "$8", " AND b.workspace_name = $1"), " AND l.workspace_name = $1 \
-             AND (l.created_at, l.name, l.object_id) > ($3, $4, $5) ORDER BY l.created_at, l.name, l.object_id LIMIT $6"
+            "SELECT o.* FROM label l CROSS JOIN LATERAL (SELECT ",
+            $shown,
+            " FROM ",
+            $table,
+            " WHERE id = l.object_id AND labels @> $7 LIMIT 1) o WHERE l.kind = '",
+            $table,
+            "' AND l.pair = ",
+            rarest!($table, "$8", " AND b.workspace_name = $1"),
+            " AND l.workspace_name = $1 AND (l.created_at, l.name, l.object_id) > ($3, $4, $5) \
+             ORDER BY l.created_at, l.name, l.object_id LIMIT $6"
         )
     };
 }
 
 /// Candidates in all workspaces behind `($1, $2, $3, $4)`, at most `$5`.
 macro_rules! everywhere {
-    ($table:literal, $t:literal, $shown:expr) => {
+    ($table:literal, $shown:expr) => {
         concat!(
             "SELECT ",
             $shown,
             " FROM ",
             $table,
-            " ",
-            $t,
-            " WHERE (",
-            $t,
-            ".created_at, ",
-            $t,
-            ".name, ",
-            $t,
-            ".workspace_name, ",
-            $t,
-            ".id) > ($1, $2, $3, $4) ORDER BY ",
-            $t,
-            ".created_at, ",
-            $t,
-            ".name, ",
-            $t,
-            ".workspace_name, ",
-            $t,
-            ".id LIMIT $5"
+            " WHERE (created_at, name, workspace_name, id) > ($1, $2, $3, $4) \
+             ORDER BY created_at, name, workspace_name, id LIMIT $5"
         )
     };
 }
 
 /// As `everywhere`, with the labels `$6`, which as pairs are `$7`.
 macro_rules! selected_everywhere {
-    ($table:literal, $t:literal, $shown:expr) => {
+    ($table:literal, $shown:expr) => {
         concat!(
-            "SELECT ",
-            $t,
-            ".* FROM label l CROSS JOIN LATERAL (SELECT ",
+            "SELECT o.* FROM label l CROSS JOIN LATERAL (SELECT ",
             $shown,
             " FROM ",
             $table,
-            " ",
-            $t,
-            " WHERE ",
-            $t,
-            ".id = l.object_id AND ",
-            $t,
-            ".labels @> $6 LIMIT 1) ",
-            $t,
-            " WHERE l.kind = '",
+            " WHERE id = l.object_id AND labels @> $6 LIMIT 1) o WHERE l.kind = '",
             $table,
             "' AND l.pair = ",
             rarest!($table, "$7", ""),
-            " AND (l.created_at, l.name, l.workspace_name, l.object_id) \
-             > ($1, $2, $3, $4) ORDER BY l.created_at, l.name, l.workspace_name, l.object_id LIMIT $5"
+            " AND (l.created_at, l.name, l.workspace_name, l.object_id) > ($1, $2, $3, $4) \
+             ORDER BY l.created_at, l.name, l.workspace_name, l.object_id LIMIT $5"
         )
     };
 }

@@ -9,14 +9,6 @@ use crate::parameter::value;
 use crate::row::Provider;
 use crate::table::provider::{columns, read};
 
-/// What a list may order by and show; a role that may not read the values cannot use `*`.
-macro_rules! shown {
-    () => {
-        "p.id, p.workspace_id, p.workspace_name, p.name, p.kind, p.profile_workspace, p.config, p.labels, \
-         p.annotations, p.resource_version, p.created_at, p.credential_keys, p.credential_expirations"
-    };
-}
-
 const GET: &str = concat!(
     "SELECT ",
     access_columns!(),
@@ -27,14 +19,12 @@ const GET: &str = concat!(
     " LEFT JOIN provider p ON seen AND p.workspace_name = $1 AND p.name = $3"
 );
 
-/// What is listed, and what of it can be large.
+/// What is listed, and what of it can be large; a role that may not read the values cannot use `*`.
 macro_rules! measured {
     () => {
-        concat!(
-            shown!(),
-            ", pg_column_size(p.config) + pg_column_size(p.annotations) + pg_column_size(p.labels) \
-             + pg_column_size(p.credential_keys) AS size"
-        )
+        "id, workspace_id, workspace_name, name, kind, profile_workspace, config, labels, annotations, resource_version, \
+         created_at, credential_keys, credential_expirations, pg_column_size(config) + pg_column_size(annotations) \
+         + pg_column_size(labels) + pg_column_size(credential_keys) AS size"
     };
 }
 
@@ -55,8 +45,8 @@ macro_rules! list {
 }
 
 const LIST: List = List {
-    every: list!(in_workspace!("provider", "p", measured!())),
-    selected: list!(selected_in_workspace!("provider", "p", measured!())),
+    every: list!(in_workspace!("provider", measured!())),
+    selected: list!(selected_in_workspace!("provider", measured!())),
 };
 
 macro_rules! list_all {
@@ -72,8 +62,8 @@ macro_rules! list_all {
 }
 
 const LIST_ALL: List = List {
-    every: list_all!(everywhere!("provider", "p", measured!())),
-    selected: list_all!(selected_everywhere!("provider", "p", measured!())),
+    every: list_all!(everywhere!("provider", measured!())),
+    selected: list_all!(selected_everywhere!("provider", measured!())),
 };
 
 /// A row without a provider says if the sandbox is there.

@@ -23,7 +23,7 @@ const GET: &str = concat!(
 /// What of a sandbox can be large.
 macro_rules! bytes {
     () => {
-        "octet_length(s.spec) + octet_length(s.status) + pg_column_size(s.annotations) + pg_column_size(s.labels)"
+        "octet_length(spec) + octet_length(status) + pg_column_size(annotations) + pg_column_size(labels)"
     };
 }
 pub(super) use bytes;
@@ -31,7 +31,7 @@ pub(super) use bytes;
 /// What is listed.
 macro_rules! measured {
     () => {
-        concat!("s.*, ", bytes!(), " AS size")
+        concat!("*, ", bytes!(), " AS size")
     };
 }
 
@@ -54,8 +54,8 @@ macro_rules! list {
 }
 
 const LIST: List = List {
-    every: list!(in_workspace!("sandbox", "s", measured!())),
-    selected: list!(selected_in_workspace!("sandbox", "s", measured!())),
+    every: list!(in_workspace!("sandbox", measured!())),
+    selected: list!(selected_in_workspace!("sandbox", measured!())),
 };
 
 macro_rules! list_all {
@@ -73,8 +73,8 @@ macro_rules! list_all {
 }
 
 const LIST_ALL: List = List {
-    every: list_all!(everywhere!("sandbox", "s", measured!())),
-    selected: list_all!(selected_everywhere!("sandbox", "s", measured!())),
+    every: list_all!(everywhere!("sandbox", measured!())),
+    selected: list_all!(selected_everywhere!("sandbox", measured!())),
 };
 
 impl Database {

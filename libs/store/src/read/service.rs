@@ -22,7 +22,7 @@ const GET: &str = concat!(
 /// All of a service is short.
 macro_rules! measured {
     () => {
-        "e.*, 0 AS size"
+        "*, 0 AS size"
     };
 }
 
@@ -34,7 +34,7 @@ const LIST: &str = concat!(
     ", e.candidates",
     from_access!(),
     " LEFT JOIN LATERAL ",
-    fitting!(in_workspace!("service_endpoint", "e", measured!()), "created_at, name, id"),
+    fitting!(in_workspace!("service_endpoint", measured!()), "created_at, name, id"),
     " e ON seen ORDER BY e.created_at, e.name, e.id"
 );
 
@@ -51,8 +51,8 @@ const OF_SANDBOX: &str = concat!(
         concat!(
             "SELECT ",
             measured!(),
-            " FROM service_endpoint e WHERE e.sandbox_id = s.id AND (e.created_at, e.name, e.id) > ($3, $4, $5) \
-             ORDER BY e.created_at, e.name, e.id LIMIT $6"
+            " FROM service_endpoint WHERE sandbox_id = s.id AND (created_at, name, id) > ($3, $4, $5) \
+             ORDER BY created_at, name, id LIMIT $6"
         ),
         "created_at, name, id"
     ),
@@ -63,7 +63,7 @@ const LIST_ALL: &str = concat!(
     "SELECT ",
     columns!(),
     ", e.candidates FROM ",
-    fitting!(everywhere!("service_endpoint", "e", measured!()), "created_at, name, workspace_name, id"),
+    fitting!(everywhere!("service_endpoint", measured!()), "created_at, name, workspace_name, id"),
     " e ORDER BY e.created_at, e.name, e.workspace_name, e.id"
 );
 

@@ -21,7 +21,7 @@ const GET: &str = concat!(
 /// What is listed, and what of it can be large.
 macro_rules! measured {
     () => {
-        "t.*, octet_length(t.spec) + pg_column_size(t.annotations) + pg_column_size(t.labels) AS size"
+        "*, octet_length(spec) + pg_column_size(annotations) + pg_column_size(labels) AS size"
     };
 }
 
@@ -42,8 +42,8 @@ macro_rules! list {
 }
 
 const LIST: List = List {
-    every: list!(in_workspace!("workload_template", "t", measured!())),
-    selected: list!(selected_in_workspace!("workload_template", "t", measured!())),
+    every: list!(in_workspace!("workload_template", measured!())),
+    selected: list!(selected_in_workspace!("workload_template", measured!())),
 };
 
 macro_rules! list_all {
@@ -59,8 +59,8 @@ macro_rules! list_all {
 }
 
 const LIST_ALL: List = List {
-    every: list_all!(everywhere!("workload_template", "t", measured!())),
-    selected: list_all!(selected_everywhere!("workload_template", "t", measured!())),
+    every: list_all!(everywhere!("workload_template", measured!())),
+    selected: list_all!(selected_everywhere!("workload_template", measured!())),
 };
 
 impl Database {

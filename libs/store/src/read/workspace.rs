@@ -15,7 +15,7 @@ const GET: &str = concat!("SELECT ", access_columns!(), from_access!());
 /// What is listed, and what of it can be large.
 macro_rules! measured {
     () => {
-        "w.*, pg_column_size(w.labels) AS size"
+        "*, pg_column_size(labels) AS size"
     };
 }
 
@@ -35,13 +35,12 @@ const LIST: List = List {
     every: list!(concat!(
         "SELECT ",
         measured!(),
-        " FROM workspace w WHERE (w.created_at, w.name, w.id) > ($1, $2, $3) ORDER BY w.created_at, w.name, w.id \
-         LIMIT $4"
+        " FROM workspace WHERE (created_at, name, id) > ($1, $2, $3) ORDER BY created_at, name, id LIMIT $4"
     )),
     selected: list!(concat!(
         "SELECT w.* FROM label l CROSS JOIN LATERAL (SELECT ",
         measured!(),
-        " FROM workspace w WHERE w.id = l.object_id AND w.labels @> $5 LIMIT 1) w WHERE l.kind = 'workspace' \
+        " FROM workspace WHERE id = l.object_id AND labels @> $5 LIMIT 1) w WHERE l.kind = 'workspace' \
          AND l.pair = ",
         rarest!("workspace", "$6", " AND b.workspace_name = ''"),
         " AND l.workspace_name = '' AND (l.created_at, l.name, l.object_id) > ($1, $2, $3) \
@@ -53,7 +52,7 @@ const LIST: List = List {
 const LIST_OF_MEMBER: &str = list!(concat!(
     "SELECT w.* FROM member m CROSS JOIN LATERAL (SELECT ",
     measured!(),
-    " FROM workspace w WHERE w.id = m.workspace_id AND w.labels @> $6 LIMIT 1) w WHERE m.subject = $5 \
+    " FROM workspace WHERE id = m.workspace_id AND labels @> $6 LIMIT 1) w WHERE m.subject = $5 \
      AND (m.workspace_created_at, m.workspace_name, m.workspace_id) > ($1, $2, $3) \
      ORDER BY m.workspace_created_at, m.workspace_name, m.workspace_id LIMIT $4"
 ));
