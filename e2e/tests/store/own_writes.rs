@@ -19,6 +19,8 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 const WRITERS: usize = 4;
+/// Turns that are over before each kill, and while a process is away.
+const TURNS: usize = 2;
 const SOON: Duration = Duration::from_secs(60);
 
 /// Writes through one edge and reads through the other. No call of it may fail.
@@ -163,14 +165,14 @@ async fn nobody_reads_less_than_was_told_at_any_edge_while_readers_are_killed_an
     for round in 0..soak::count(1) {
         for role in [Role::Watch, Role::ConfigSnapshot] {
             for number in [1, 2] {
-                progress(&mut writers, &turns, WRITERS).await;
+                progress(&mut writers, &turns, TURNS).await;
                 stack.node_mut(role, number).kill().await;
-                progress(&mut writers, &turns, WRITERS).await;
+                progress(&mut writers, &turns, TURNS).await;
                 stack.node_mut(role, number).resume();
                 stack.node_mut(role, number).ready().await;
             }
         }
-        assert!(turns.load(Ordering::Relaxed) >= (round as usize + 1) * 8 * WRITERS);
+        assert!(turns.load(Ordering::Relaxed) >= (round as usize + 1) * 8 * TURNS);
     }
     stop.store(true, Ordering::Relaxed);
     writers.join_all().await;
