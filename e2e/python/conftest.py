@@ -8,9 +8,12 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -97,9 +100,47 @@ def endpoint(deployment: Deployment | None) -> str:
     return told or deployment.door("edge")
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def other_endpoint(deployment: Deployment | None) -> Iterator[str]:
+    """A second edge of the same deployment."""
+    if deployment is None:
+        pytest.skip("needs a deployment of its own")
+    door, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    keys = deployment.folder / "data/keys/edge/keys.json"
+    command = [deployment.program, "edge", "--keys", keys, "--nats-url", deployment.facts["nats_url"]]
+    command += ["--listen", door, "--admin-listen", admin]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(f"http://{admin}/readyz", timeout=1)
+            break
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+    else:
+        process.kill()
+        pytest.fail("the other edge did not become ready")
+    yield door
+    process.terminate()
+    process.wait(STOP_SECONDS)
+
+
 @pytest.fixture
 def client(endpoint: str) -> Iterator[SandboxClient]:
     with SandboxClient(endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def other_client(other_endpoint: str) -> Iterator[SandboxClient]:
+    """A client of the second edge."""
+    with SandboxClient(other_endpoint) as client:
         yield client
 
 
@@ -112,6 +153,13 @@ def workspaces(client: SandboxClient) -> WorkspaceClient:
 def stub(endpoint: str) -> Iterator[openshell_pb2_grpc.OpenShellStub]:
     """The calls the SDK has no method for, and the metadata it does not show."""
     with grpc.insecure_channel(endpoint) as channel:
+        yield openshell_pb2_grpc.OpenShellStub(channel)
+
+
+@pytest.fixture
+def other_stub(other_endpoint: str) -> Iterator[openshell_pb2_grpc.OpenShellStub]:
+    """The same at the second edge."""
+    with grpc.insecure_channel(other_endpoint) as channel:
         yield openshell_pb2_grpc.OpenShellStub(channel)
 
 

@@ -1,48 +1,12 @@
 """Logs and platform events, by the calls the SDK has no method for, through two edges."""
 
-import socket
-import subprocess
 import time
-import urllib.error
-import urllib.request
 
 import grpc
 import pytest
 from openshell._proto import openshell_pb2, openshell_pb2_grpc
 
 SOON = 30
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-@pytest.fixture(scope="module")
-def other_edge(deployment):
-    """A second edge of the same deployment."""
-    if deployment is None:
-        pytest.skip("needs a deployment of its own")
-    door, admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    keys = deployment.folder / "data/keys/edge/keys.json"
-    command = [deployment.program, "edge", "--keys", keys, "--nats-url", deployment.facts["nats_url"]]
-    command += ["--listen", door, "--admin-listen", admin]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + SOON
-    while time.monotonic() < deadline:
-        try:
-            urllib.request.urlopen(f"http://{admin}/readyz", timeout=1)
-            break
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.05)
-    else:
-        process.kill()
-        pytest.fail("the other edge did not become ready")
-    with grpc.insecure_channel(door) as channel:
-        yield openshell_pb2_grpc.OpenShellStub(channel)
-    process.terminate()
-    process.wait(60)
 
 
 @pytest.fixture
@@ -74,11 +38,11 @@ def lines_of(stream, count):
     pytest.fail(f"the stream ended after {lines}")
 
 
-def test_logs_are_pushed_once_and_read_at_every_edge(client, stub, other_edge, workspace, scope, new_name, push):
+def test_logs_are_pushed_once_and_read_at_every_edge(client, stub, other_stub, workspace, scope, new_name, push):
     sandbox = client.create(workspace=workspace, name=new_name("box"))
     push(sandbox, [str(number) for number in range(120)])
     push(sandbox, ["bad"], level="ERROR")
-    for edge in (stub, other_edge):
+    for edge in (stub, other_stub):
         request = openshell_pb2.GetSandboxLogsRequest(workspace_scope=scope, sandbox=sandbox.name, lines=2)
         response = edge.GetSandboxLogs(request)
         assert [line.message for line in response.logs] == ["119", "bad"]
@@ -88,8 +52,8 @@ def test_logs_are_pushed_once_and_read_at_every_edge(client, stub, other_edge, w
         assert [line.message for line in edge.GetSandboxLogs(request).logs] == ["bad"]
 
 
-def test_a_watch_resumes_at_the_other_edge_without_a_gap_or_a_repeat(
-    client, stub, other_edge, workspace, scope, new_name, push
+def test_a_watch_resumes_at_the_other_stub_without_a_gap_or_a_repeat(
+    client, stub, other_stub, workspace, scope, new_name, push
 ):
     sandbox = client.create(workspace=workspace, name=new_name("box"))
     request = openshell_pb2.WatchSandboxRequest(
@@ -106,7 +70,7 @@ def test_a_watch_resumes_at_the_other_edge_without_a_gap_or_a_repeat(
     stream.cancel()
 
     request.resume_after_cursor = lines[-1][1]
-    resumed = other_edge.WatchSandbox(request, timeout=SOON)
+    resumed = other_stub.WatchSandbox(request, timeout=SOON)
     push(sandbox, ["12"])
     assert [message for message, _ in lines_of(resumed, 2)] == ["11", "12"]
     resumed.cancel()

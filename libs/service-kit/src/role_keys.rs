@@ -6,8 +6,9 @@ pub(crate) mod secret_text;
 use std::path::Path;
 
 use key_set::KeySet;
+use roadstead_proto::page_token::PageTokens;
 use roadstead_proto::role::Role;
-use roadstead_proto::sealing::{AdmissionSeal, CipherKeys, DoorSeal, SecretKey};
+use roadstead_proto::sealing::{AdmissionSeal, CipherKeys, DoorSeal};
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -192,12 +193,13 @@ impl RoleKeys {
         Ok(hmac(self.held(self.environment_digest.as_ref(), "environment digest key")?))
     }
 
-    /// Key of page tokens. A rotation ends the paging that is under way; clients start over.
+    /// Makes and opens page tokens.
     ///
     /// # Errors
     /// If the key is absent.
-    pub fn page_token_key(&self) -> Result<SecretKey, KeyError> {
-        Ok(self.held(self.page_token.as_ref(), "page token key")?.active().1)
+    pub fn page_tokens(&self) -> Result<PageTokens, KeyError> {
+        let keys = self.held(self.page_token.as_ref(), "page token key")?;
+        Ok(PageTokens::new(keys.active().1, keys.others().map(|(_, key)| key)))
     }
 
     fn held<'a, K>(&self, key: Option<&'a K>, what: &'static str) -> Result<&'a K, KeyError> {

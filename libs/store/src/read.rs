@@ -1,6 +1,7 @@
 //! The read side: each operation is one statement, with the caller's rights in the same snapshot.
 
 mod entry;
+mod list;
 mod member;
 mod policy;
 mod provider;
@@ -18,11 +19,12 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 pub use entry::Version;
+pub use list::Listed;
 pub use policy::Policies;
 pub use readiness::Readiness;
 
 use crate::fields::{Fields, Malformed};
-use crate::parameter::{Parameter, pairs, time, value};
+use crate::parameter::{Parameter, value};
 use crate::row::{Pairs, Workspace};
 use crate::table;
 
@@ -95,7 +97,7 @@ pub struct Page {
     /// All of these pairs must be on an item.
     pub labels: Pairs,
     pub after: After,
-    /// Most items. Whoever wants to know if more follow asks for one more.
+    /// Most items.
     pub most: u32,
 }
 
@@ -142,63 +144,24 @@ fn seen_one<T>(
     })
 }
 
-/// Items, or one row with a null id.
+/// A page of items, or one row with a null id.
 fn seen_all<T>(
     rows: &[Row],
-    mut read: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
-) -> Result<Seen<Vec<T>>, Malformed> {
+    most: u32,
+    read: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
+) -> Result<Seen<Listed<T>>, Malformed> {
     let access = crate::fields::only(rows, access)?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in rows {
-        let mut fields = Fields::of(row);
-        fields.skip(table::workspace::COLUMNS + 1);
-        if !fields.is_next_null::<Uuid>()? {
-            found.push(read(&mut fields)?);
-        }
-    }
-    Ok(Seen { access, found })
+    Ok(Seen { access, found: list::items(rows, table::workspace::COLUMNS + 1, most, read)? })
 }
 
-/// Items of a parent, each row with the parent's id in front, and one row with null columns if there are none. None:
-/// there is no parent.
+/// A page of items of a parent, each row with the parent's id in front, and one row with null columns if there are none.
+/// None: there is no parent.
 fn seen_of_parent<T>(
     rows: &[Row],
-    mut read: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
-) -> Result<Seen<Option<Vec<T>>>, Malformed> {
+    most: u32,
+    read: impl FnMut(&mut Fields<'_>) -> Result<T, Malformed>,
+) -> Result<Seen<Option<Listed<T>>>, Malformed> {
     let Seen { access, found } = seen_one(rows, |_| Ok(()))?;
     let Some(()) = found else { return Ok(Seen { access, found: None }) };
-    let mut items = Vec::with_capacity(rows.len());
-    for row in rows {
-        let mut fields = Fields::of(row);
-        fields.skip(table::workspace::COLUMNS + 2);
-        if !fields.is_next_null::<Uuid>()? {
-            items.push(read(&mut fields)?);
-        }
-    }
-    Ok(Seen { access, found: Some(items) })
-}
-
-impl Page {
-    /// Labels, time, name, id, limit: for lists inside one workspace.
-    fn in_workspace(self) -> [Parameter; 5] {
-        let Self { labels, after, most } = self;
-        [pairs(labels), time(after.created_at), value(after.name), value(after.id), value(i64::from(most))]
-    }
-
-    /// Labels, time, name, workspace, id, limit: for lists over all workspaces.
-    fn everywhere(self) -> [Parameter; 6] {
-        let Self { labels, after, most } = self;
-        [
-            pairs(labels),
-            time(after.created_at),
-            value(after.name),
-            value(after.workspace),
-            value(after.id),
-            value(i64::from(most)),
-        ]
-    }
-}
-
-fn with<const N: usize, const M: usize>(first: [Parameter; N], rest: [Parameter; M]) -> Vec<Parameter> {
-    first.into_iter().chain(rest).collect()
+    Ok(Seen { access, found: Some(list::items(rows, table::workspace::COLUMNS + 2, most, read)?) })
 }

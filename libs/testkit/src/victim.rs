@@ -56,6 +56,19 @@ impl Victim {
         state(&format!("/proc/{}/stat", self.pid)).is_some_and(|state| state != 'Z')
     }
 
+    /// Its memory that is in use, in bytes.
+    ///
+    /// # Panics
+    /// It has ended.
+    #[must_use]
+    pub fn memory(self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes =
+            line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.parse::<u64>().ok());
+        kibibytes.expect("a process has memory") * 1024
+    }
+
     fn is_frozen(self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("the process lives");
         threads.flatten().all(|thread| {

@@ -15,14 +15,14 @@ use roadstead_proto::internal::{ReadReply, ReadRequest};
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 use uuid::Uuid;
 
 /// How long one attempt waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a read is tried while nobody serves it.
 const UNSERVED: Duration = Duration::from_secs(5);
-/// Attempts that may end without an answer.
+/// Attempts that may end without an answer, or with one that says that there can be none now.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -38,13 +38,7 @@ pub(crate) async fn ask(bus: &Bus, subject: &str, call: &Call, request: Bytes) -
         deadline: Some(call.deadline.time.into()),
         traceparent: call.traceparent.clone(),
     };
-    let reply = send(bus, subject, request.encode_to_vec().into(), call.deadline).await?;
-    match ReadReply::decode(reply).ok().and_then(|reply| reply.outcome) {
-        Some(Outcome::Response(message)) => Ok(Reply::new(message)),
-        Some(Outcome::Status(status)) => Err(decode(&status)),
-        // This role holds no key for what is secret, and asks for nothing that is.
-        Some(Outcome::SecretResponse(_)) | None => Err(Status::internal("an answer could not be read")),
-    }
+    send(bus, subject, request.encode_to_vec().into(), call.deadline).await
 }
 
 /// The id behind a sandbox's name, if the caller may see it.
@@ -66,19 +60,39 @@ pub(crate) async fn sandbox_id(
         .ok_or_else(|| Status::internal("an answer could not be read"))
 }
 
-async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Bytes, Status> {
+async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Reply, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
     loop {
         let patience = PATIENCE.min(deadline.remaining());
-        let error = match bus.request(subject, request.clone(), patience).await {
-            Ok(reply) => return Ok(reply),
-            Err(error) => error,
+        let missed = match bus.request(subject, request.clone(), patience).await {
+            Ok(reply) => match told(reply) {
+                Err(status) if status.code() == Code::Unavailable => Missed::Unable(status),
+                told => return told,
+            },
+            Err(error) => Missed::Request(error),
         };
-        match attempts.after(&error, Instant::now()) {
+        match attempts.after(missed, Instant::now()) {
             Next::Again(pause) => tokio::time::sleep(pause).await,
             Next::Give(status) => return Err(status),
         }
     }
+}
+
+fn told(reply: Bytes) -> Result<Reply, Status> {
+    match ReadReply::decode(reply).ok().and_then(|reply| reply.outcome) {
+        Some(Outcome::Response(message)) => Ok(Reply::new(message)),
+        Some(Outcome::Status(status)) => Err(decode(&status)),
+        // This role holds no key for what is secret, and asks for nothing that is.
+        Some(Outcome::SecretResponse(_)) | None => Err(Status::internal("an answer could not be read")),
+    }
+}
+
+/// An attempt that came to nothing.
+#[derive(Debug)]
+enum Missed {
+    Request(RequestError),
+    /// A replica answered that it cannot answer now; another one may.
+    Unable(Status),
 }
 
 /// What was tried so far.
@@ -86,7 +100,7 @@ async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> R
 struct Attempts {
     began: Instant,
     deadline: Instant,
-    unanswered: u32,
+    missed: u32,
 }
 
 #[derive(Debug)]
@@ -97,37 +111,35 @@ enum Next {
 
 impl Attempts {
     const fn begin(began: Instant, deadline: Instant) -> Self {
-        Self { began, deadline, unanswered: 0 }
+        Self { began, deadline, missed: 0 }
     }
 
-    fn after(&mut self, error: &RequestError, now: Instant) -> Next {
+    fn after(&mut self, missed: Missed, now: Instant) -> Next {
         if now >= self.deadline {
             return Next::Give(Status::deadline_exceeded("no answer in time"));
         }
-        match error {
-            RequestError::NoResponders if now < self.began + UNSERVED => Next::Again(PAUSE),
-            RequestError::NoResponders => Next::Give(unavailable("nobody can answer this now")),
-            RequestError::TimedOut => {
-                self.unanswered += 1;
-                if self.unanswered < ATTEMPTS {
-                    Next::Again(Duration::ZERO)
-                } else {
-                    Next::Give(unavailable("no answer in time"))
-                }
-            }
-            RequestError::Overloaded => Next::Give(busy("too many reads are waiting")),
-            error => {
+        match missed {
+            Missed::Request(RequestError::NoResponders) if now < self.began + UNSERVED => Next::Again(PAUSE),
+            Missed::Request(RequestError::NoResponders) => Next::Give(unavailable("nobody can answer this now")),
+            Missed::Request(RequestError::TimedOut) => self.again(Duration::ZERO, unavailable("no answer in time")),
+            Missed::Unable(status) => self.again(PAUSE, status),
+            Missed::Request(RequestError::Overloaded) => Next::Give(busy("too many reads are waiting")),
+            Missed::Request(error) => {
                 tracing::error!(%error, "a read failed");
                 Next::Give(Status::internal("an internal error"))
             }
         }
     }
+
+    /// Once more after a pause, or `last` if that was often enough.
+    fn again(&mut self, pause: Duration, last: Status) -> Next {
+        self.missed += 1;
+        if self.missed < ATTEMPTS { Next::Again(pause) } else { Next::Give(last) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tonic::Code;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -143,20 +155,37 @@ mod tests {
     fn a_read_outlives_the_death_of_a_replica_but_not_of_all() {
         let now = Instant::now();
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        assert_eq!(code(attempts.after(&RequestError::TimedOut, now + 2 * SECOND)), None);
-        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 3 * SECOND)), None);
-        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 6 * SECOND)), Some(Code::Unavailable));
+        assert_eq!(code(attempts.after(Missed::Request(RequestError::TimedOut), now + 2 * SECOND)), None);
+        assert_eq!(code(attempts.after(Missed::Request(RequestError::NoResponders), now + 3 * SECOND)), None);
+        assert_eq!(
+            code(attempts.after(Missed::Request(RequestError::NoResponders), now + 6 * SECOND)),
+            Some(Code::Unavailable)
+        );
 
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        let codes = [2, 4, 6].map(|second| code(attempts.after(&RequestError::TimedOut, now + second * SECOND)));
+        let codes = [2, 4, 6]
+            .map(|second| code(attempts.after(Missed::Request(RequestError::TimedOut), now + second * SECOND)));
         assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
+    }
+
+    #[test]
+    fn a_replica_that_cannot_answer_leaves_it_to_another_and_its_words_are_the_last_resort() {
+        let now = Instant::now();
+        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
+        let said = || Missed::Unable(Status::unavailable("the database does not answer"));
+        assert_eq!([code(attempts.after(said(), now)), code(attempts.after(said(), now))], [None, None]);
+        let Next::Give(status) = attempts.after(said(), now) else { panic!("it goes on for ever") };
+        assert_eq!(status.message(), "the database does not answer");
     }
 
     #[test]
     fn the_deadline_is_the_last_word() {
         let now = Instant::now();
         let mut attempts = Attempts::begin(now, now + SECOND);
-        assert_eq!(code(attempts.after(&RequestError::NoResponders, now + SECOND)), Some(Code::DeadlineExceeded));
-        assert_eq!(code(attempts.after(&RequestError::Overloaded, now)), Some(Code::ResourceExhausted));
+        assert_eq!(
+            code(attempts.after(Missed::Request(RequestError::NoResponders), now + SECOND)),
+            Some(Code::DeadlineExceeded)
+        );
+        assert_eq!(code(attempts.after(Missed::Request(RequestError::Overloaded), now)), Some(Code::ResourceExhausted));
     }
 }

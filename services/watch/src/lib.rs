@@ -17,7 +17,6 @@ use anyhow::Context as _;
 use roadstead_bus::topology::{self, Part};
 use roadstead_bus::{Bus, ConnectSettings, pull, service};
 use roadstead_proto::bucket::Bucket;
-use roadstead_proto::page_token::PageTokens;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::Consumer;
 use roadstead_service_kit::service::Service;
@@ -64,8 +63,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         process_id,
         quota: DEFAULT_QUOTA,
     })?;
-    let page_tokens = PageTokens::new(*keys.page_token_key()?.expose());
-    let reads = Reads { database: database.clone(), page_tokens, service_urls: service_urls.into() };
+    let reads =
+        Reads { database: database.clone(), page_tokens: keys.page_tokens()?, service_urls: service_urls.into() };
     let serve_metrics = service.metrics.register(serve::Metrics::register);
     let projector = Projector::new(&bus, database.clone(), service.metrics.register(project::Metrics::register));
 

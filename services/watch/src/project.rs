@@ -107,7 +107,7 @@ impl Projector {
         for _ in 0..ATTEMPTS {
             let (standing, revision) = read::<SandboxEntry>(&self.sandboxes, &key).await?;
             let (epoch, rows) = self.database.sandbox_entries(&[sandbox_id]).await?;
-            let row = rows.get(&sandbox_id).map(view::sandbox);
+            let row = rows.first().and_then(Option::as_ref).map(view::sandbox);
             let step = projection::sandbox(standing.as_ref(), epoch, &workspace_id, row);
             if self.write(&self.sandboxes, &key, step, |entry| entry.gone, revision).await? {
                 return Ok(());

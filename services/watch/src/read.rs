@@ -113,6 +113,18 @@ impl Call<'_> {
         }
     }
 
+    /// What was checked of a request to a workspace, or to all of them. The rights of its caller are judged first, as they
+    /// are where nothing is wrong with the request.
+    async fn checked<T>(&self, workspace: Option<&str>, checked: Result<T, Refusal>) -> Result<T, Refusal> {
+        if checked.is_err() {
+            match workspace {
+                Some(name) => self.check(name, &self.database().workspace(name, self.reader()).await?)?,
+                None => self.platform()?,
+            }
+        }
+        checked
+    }
+
     /// For the forms that belong to no workspace.
     fn platform(&self) -> Result<(), Refusal> {
         Ok(access::platform(self.user)?)
@@ -126,12 +138,17 @@ enum Scope {
 }
 
 impl Scope {
+    /// The one workspace.
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::One(name) => Some(name),
+            Self::All => None,
+        }
+    }
+
     /// What a page token is bound to. No workspace is called `*`.
     fn parameter(&self) -> &str {
-        match self {
-            Self::One(name) => name,
-            Self::All => "*",
-        }
+        self.name().unwrap_or("*")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a read is refused, and what the caller is told.
 
+use std::error::Error;
 use std::time::Duration;
 
 use roadstead_proto::method::Method;
@@ -31,6 +32,8 @@ pub(crate) enum Refusal {
     NotFound { kind: &'static str, name: String },
     #[error("the database does not answer; try again")]
     Unavailable(#[source] StoreError),
+    #[error("an internal error")]
+    Fault(#[source] StoreError),
     #[error("{0} is not answered here")]
     NotServed(Method),
     #[error("the deadline has passed")]
@@ -57,15 +60,30 @@ impl Refusal {
             Self::Denied(_) | Self::NotAUser => Status::new(Code::PermissionDenied, text),
             Self::NotFound { .. } => Status::new(Code::NotFound, text),
             Self::Unavailable(_) => Status::new(Code::Unavailable, text).retry_after(RETRY_AFTER),
+            Self::Fault(_) => Status::new(Code::Internal, text),
             Self::NotServed(_) => Status::new(Code::Unimplemented, text),
             Self::Late => Status::new(Code::DeadlineExceeded, text),
         }
     }
 }
 
+impl Refusal {
+    /// Logs what the caller is not told and an operator has to know.
+    pub(crate) fn report(&self, method: &str) {
+        match self {
+            Self::Unavailable(error) => tracing::warn!(method, error = error as &dyn Error, "a read failed for now"),
+            Self::Fault(error) => tracing::error!(method, error = error as &dyn Error, "a read failed"),
+            _ => {}
+        }
+    }
+}
+
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        Self::Unavailable(error)
+        match error {
+            StoreError::Unavailable(_) => Self::Unavailable(error),
+            StoreError::Bug(_) => Self::Fault(error),
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Answering reads on the bus.
 
-use std::time::{Duration, SystemTime};
+use std::future::Future;
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use roadstead_bus::service::Endpoint;
@@ -13,6 +15,7 @@ use roadstead_proto::internal::{ReadReply, ReadRequest, SandboxEntriesRequest, p
 use roadstead_proto::method::Method;
 use roadstead_proto::subject;
 use roadstead_service_kit::{clock, telemetry};
+use tonic::Code;
 use tracing::Instrument as _;
 
 use crate::read::{self, METHODS, Reads};
@@ -22,56 +25,67 @@ use crate::refusal::Refusal;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// How reads went.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    reads: Family<Labels, Counter>,
+    reads: Family<Outcome, Counter>,
+    seconds: Family<Called, Histogram>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
+struct Called {
     method: &'static str,
-    answered: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    method: &'static str,
+    /// A code of gRPC.
+    code: String,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register("reads", "Reads by method, answered or refused", metrics.reads.clone());
+        let seconds = || Histogram::new(exponential_buckets(0.000_5, 2.0, 16));
+        let metrics = Self { reads: Family::default(), seconds: Family::new_with_constructor(seconds) };
+        registry.register("reads", "Reads by method and outcome", metrics.reads.clone());
+        registry.register("read_seconds", "Time to the answer of a read", metrics.seconds.clone());
         metrics
     }
 
-    fn count(&self, method: &'static str, answered: bool) {
-        self.reads.get_or_create(&Labels { method, answered }).inc();
+    fn count(&self, method: &'static str, code: Code, took: Duration) {
+        self.reads.get_or_create(&Outcome { method, code: format!("{code:?}") }).inc();
+        self.seconds.get_or_create(&Called { method }).observe(took.as_secs_f64());
     }
 }
 
 /// One endpoint for each method, and one for the hubs of edges.
 pub(crate) fn endpoints(reads: &Reads, metrics: &Metrics) -> Vec<Endpoint> {
-    let mut endpoints: Vec<_> = METHODS
-        .into_iter()
-        .map(|method| {
-            let (reads, metrics) = (reads.clone(), metrics.clone());
-            Endpoint::new(subject::read(method), move |request| {
-                let (reads, metrics) = (reads.clone(), metrics.clone());
-                async move {
-                    let result = answer(&reads, method, request).await;
-                    metrics.count(method.name(), result.is_ok());
-                    reply(method.name(), result)
-                }
-            })
-        })
-        .collect();
+    let of_method = |method: Method| {
+        let answer = move |reads, request| async move { answer(&reads, method, request).await };
+        endpoint(subject::read(method), method.name(), reads, metrics, answer)
+    };
+    let entries = |reads, request| async move { entries(&reads, request).await };
+    let of_hubs = endpoint(subject::READ_SANDBOX_ENTRIES.to_owned(), "SandboxEntries", reads, metrics, entries);
+    METHODS.into_iter().map(of_method).chain([of_hubs]).collect()
+}
+
+/// Answers, and counts how that went.
+fn endpoint<H, F>(subject: String, name: &'static str, reads: &Reads, metrics: &Metrics, handler: H) -> Endpoint
+where
+    H: Fn(Reads, Bytes) -> F + Copy + Send + Sync + 'static,
+    F: Future<Output = Result<Bytes, Refusal>> + Send + 'static,
+{
     let (reads, metrics) = (reads.clone(), metrics.clone());
-    endpoints.push(Endpoint::new(subject::READ_SANDBOX_ENTRIES, move |request| {
-        const NAME: &str = "SandboxEntries";
+    Endpoint::new(subject, move |request| {
         let (reads, metrics) = (reads.clone(), metrics.clone());
         async move {
-            let result = entries(&reads, request).await;
-            metrics.count(NAME, result.is_ok());
-            reply(NAME, result)
+            let began = Instant::now();
+            let result = handler(reads, request).await;
+            let code = result.as_ref().map_or_else(|refusal| refusal.status().code(), |_| Code::Ok);
+            metrics.count(name, code, began.elapsed());
+            reply(name, result)
         }
-    }));
-    endpoints
+    })
 }
 
 async fn answer(reads: &Reads, method: Method, request: Bytes) -> Result<Bytes, Refusal> {
@@ -101,9 +115,7 @@ fn reply(method: &'static str, result: Result<Bytes, Refusal>) -> Bytes {
     let outcome = match result {
         Ok(response) => read_reply::Outcome::Response(response),
         Err(refusal) => {
-            if let Refusal::Unavailable(error) = &refusal {
-                tracing::warn!(method, error = error as &dyn std::error::Error, "a read failed");
-            }
+            refusal.report(method);
             read_reply::Outcome::Status(refusal.status().to_bytes().into())
         }
     };

@@ -159,7 +159,7 @@ fn each_role_holds_what_it_needs_and_nothing_else() {
             keys.credentials().is_ok(),
             keys.snapshots().is_ok(),
             keys.environment_digests().is_ok(),
-            keys.page_token_key().is_ok(),
+            keys.page_tokens().is_ok(),
         ];
         #[rustfmt::skip]
         let expected = match role {
@@ -341,7 +341,7 @@ fn nothing_secret_is_shown() {
     for role in Role::ALL {
         let keys = keyring.export(role);
         shown += &format!("{keys:?} {:?} {:?}", keys.credentials(), keys.fingerprints());
-        shown += &format!("{:?} {:?} {:?}", keys.door_seal(), keys.admission_seal(), keys.page_token_key());
+        shown += &format!("{:?} {:?} {:?}", keys.door_seal(), keys.admission_seal(), keys.page_tokens());
         secrets.push(keys.broker_seed().expose_secret().to_owned());
         secrets.extend(keys.postgres_password().ok().map(|password| password.expose_secret().to_owned()));
     }

@@ -1,10 +1,12 @@
 //! What the projection and the sweepers read: by id, each with the epoch of the same snapshot.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use roadstead_proto::api::v1::WorkspaceRole;
 use uuid::Uuid;
 
+use super::list::fitting;
+use super::sandbox::bytes;
 use crate::database::Database;
 use crate::error::StoreError;
 use crate::fields::{Fields, all, only};
@@ -21,12 +23,23 @@ pub struct Version {
     pub resource_version: u64,
 }
 
+/// The sandboxes of `$1` in the order in which they are asked for, as far as they fit. One that is not there takes no room.
 const SANDBOXES: &str = concat!(
-    "SELECT e.value, ",
+    "SELECT e.value, s.place, ",
     columns!(),
     ", ",
     provider_names!(),
-    " FROM epoch e LEFT JOIN sandbox s ON s.id = ANY ($1)"
+    " FROM epoch e LEFT JOIN ",
+    fitting!(
+        concat!(
+            "SELECT asked.place, s.*, coalesce(",
+            bytes!(),
+            ", 0) AS size FROM unnest($1::uuid[]) WITH ORDINALITY asked (id, place) LEFT JOIN sandbox s ON s.id = asked.id \
+             ORDER BY asked.place"
+        ),
+        "place"
+    ),
+    " s ON true ORDER BY s.place"
 );
 
 const RIGHTS: &str = "SELECT e.value, w.id, m.subject, m.role
@@ -37,20 +50,21 @@ const VERSIONS: &str = "SELECT workspace_id, id, resource_version FROM sandbox W
 const WORKSPACES: &str = "SELECT id FROM workspace WHERE id > $1 ORDER BY id LIMIT $2";
 
 impl Database {
-    /// The epoch, and those of the sandboxes that are there.
+    /// The epoch, and the first of the sandboxes that are asked for, at least one and no more than 4 MiB; none in the place
+    /// of one that is not there.
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn sandbox_entries(&self, ids: &[Uuid]) -> Result<(u64, HashMap<Uuid, Sandbox>), StoreError> {
+    pub async fn sandbox_entries(&self, ids: &[Uuid]) -> Result<(u64, Vec<Option<Sandbox>>), StoreError> {
         let rows = self.rows(Step::new(SANDBOXES, [value(ids.to_vec())])).await?;
         let epoch = only(&rows, |fields| fields.count())?;
-        let mut sandboxes = HashMap::with_capacity(rows.len());
+        let mut sandboxes = Vec::with_capacity(rows.len());
         for row in &rows {
             let mut fields = Fields::of(row);
             fields.skip(1);
-            if !fields.is_next_null::<Uuid>()? {
-                let sandbox = read_whole(&mut fields)?;
-                sandboxes.insert(sandbox.id, sandbox);
+            if fields.take::<Option<i64>>()?.is_some() {
+                let there = !fields.is_next_null::<Uuid>()?;
+                sandboxes.push(there.then(|| read_whole(&mut fields)).transpose()?);
             }
         }
         Ok((epoch, sandboxes))

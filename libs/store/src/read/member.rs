@@ -1,21 +1,26 @@
 //! Members.
 
-use super::{Page, Reader, Seen, access_columns, from_access};
+use super::list::fitting;
+use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
 use crate::flight::Step;
-use crate::parameter::{time, value};
+use crate::parameter::value;
 use crate::row::Member;
 use crate::table::member;
 
 const LIST: &str = concat!(
     "SELECT ",
     access_columns!(),
-    ", l.* ",
+    ", l.id, l.workspace_id, l.subject, l.role, l.resource_version, l.created_at, l.candidates",
     from_access!(),
-    " LEFT JOIN LATERAL (SELECT m.id, m.workspace_id, m.subject, m.role, m.resource_version, m.created_at FROM member m \
-     WHERE m.workspace_name = $1 AND (m.created_at, m.subject, m.id) > ($3, $4, $5) \
-     ORDER BY m.created_at, m.subject, m.id LIMIT $6) l ON seen ORDER BY l.created_at, l.subject, l.id"
+    " LEFT JOIN LATERAL ",
+    fitting!(
+        "SELECT m.*, octet_length(m.subject) AS size FROM member m WHERE m.workspace_name = $1 \
+         AND (m.created_at, m.subject, m.id) > ($3, $4, $5) ORDER BY m.created_at, m.subject, m.id LIMIT $6",
+        "created_at, subject, id"
+    ),
+    " l ON seen ORDER BY l.created_at, l.subject, l.id"
 );
 
 impl Database {
@@ -28,19 +33,10 @@ impl Database {
         workspace: &str,
         reader: Reader<'_>,
         page: Page,
-    ) -> Result<Seen<Vec<Member>>, StoreError> {
-        let Page { after, most, .. } = page;
-        let step = Step::new(
-            LIST,
-            [
-                value(workspace.to_owned()),
-                reader.parameter(),
-                time(after.created_at),
-                value(after.name),
-                value(after.id),
-                value(i64::from(most)),
-            ],
-        );
-        Ok(super::seen_all(&self.rows(step).await?, member::read)?)
+    ) -> Result<Seen<Listed<Member>>, StoreError> {
+        let most = page.most;
+        let mut parameters = vec![value(workspace.to_owned()), reader.parameter()];
+        parameters.extend(page.in_workspace());
+        Ok(super::seen_all(&self.rows(Step { sql: LIST, parameters }).await?, most, member::read)?)
     }
 }

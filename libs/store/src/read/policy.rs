@@ -1,16 +1,16 @@
 //! Histories of policies.
 
-use super::{Reader, Seen, access_columns, from_access};
+use super::list::{self, fitting};
+use super::{Listed, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::{Fields, Malformed, all, first};
+use crate::fields::{Malformed, first};
 use crate::flight::Step;
 use crate::parameter::value;
 use crate::row::PolicyRevision;
 use crate::table;
 use crate::table::policy_revision::{columns, read};
 use tokio_postgres::Row;
-use uuid::Uuid;
 
 /// What a history says, and which of its versions the sandbox has loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct Policies {
     /// Version that the sandbox reported as loaded; 0 if none.
     pub active_version: u32,
     /// Newest first.
-    pub revisions: Vec<PolicyRevision>,
+    pub revisions: Listed<PolicyRevision>,
 }
 
 /// `$4` is a version, or null for the newest.
@@ -27,17 +27,18 @@ const OF_SANDBOX: &str = concat!(
     access_columns!(),
     ", s.id, s.current_policy_version, ",
     columns!(),
+    ", 1::bigint",
     from_access!(),
     " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 \
      LEFT JOIN LATERAL (SELECT * FROM policy_revision r WHERE r.scope = s.id AND r.version = coalesce($4, \
      (SELECT max(n.version) FROM policy_revision n WHERE n.scope = s.id))) r ON true"
 );
 
-/// Bodies stay where they are.
+/// Bodies stay where they are. What else can be large is measured.
 macro_rules! without_body {
     () => {
-        "r.scope, r.version, r.hash, ''::bytea AS policy, r.status, r.load_error, r.created_at, r.loaded_at, \
-         r.provenance"
+        "SELECT r.scope, r.version, r.hash, ''::bytea AS policy, r.status, r.load_error, r.created_at, r.loaded_at, \
+         r.provenance, pg_column_size(r.provenance) + octet_length(r.load_error) AS size FROM policy_revision r"
     };
 }
 
@@ -46,11 +47,14 @@ const LIST_OF_SANDBOX: &str = concat!(
     access_columns!(),
     ", s.id, s.current_policy_version, ",
     columns!(),
+    ", r.candidates",
     from_access!(),
-    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 LEFT JOIN LATERAL (SELECT ",
-    without_body!(),
-    " FROM policy_revision r WHERE r.scope = s.id AND r.version < $4 ORDER BY r.version DESC LIMIT $5) r ON true \
-     ORDER BY r.version DESC"
+    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 LEFT JOIN LATERAL ",
+    fitting!(
+        concat!(without_body!(), " WHERE r.scope = s.id AND r.version < $4 ORDER BY r.version DESC LIMIT $5"),
+        "version DESC"
+    ),
+    " r ON true ORDER BY r.version DESC"
 );
 
 const GLOBAL: &str = concat!(
@@ -62,9 +66,16 @@ const GLOBAL: &str = concat!(
 
 const LIST_GLOBAL: &str = concat!(
     "SELECT ",
-    without_body!(),
-    " FROM policy_revision r WHERE r.scope = '00000000-0000-0000-0000-000000000000' AND r.version < $1 \
-     ORDER BY r.version DESC LIMIT $2"
+    columns!(),
+    ", r.candidates FROM ",
+    fitting!(
+        concat!(
+            without_body!(),
+            " WHERE r.scope = '00000000-0000-0000-0000-000000000000' AND r.version < $1 ORDER BY r.version DESC LIMIT $2"
+        ),
+        "version DESC"
+    ),
+    " r ORDER BY r.version DESC"
 );
 
 impl Database {
@@ -83,7 +94,7 @@ impl Database {
             OF_SANDBOX,
             [value(workspace.to_owned()), reader.parameter(), value(sandbox.to_owned()), value(version.map(i64::from))],
         );
-        Ok(history(&self.rows(step).await?)?)
+        Ok(history(&self.rows(step).await?, 1)?)
     }
 
     /// A page of a sandbox's policy revisions without their bodies, newest first, below the version `before`.
@@ -105,10 +116,10 @@ impl Database {
                 reader.parameter(),
                 value(sandbox.to_owned()),
                 value(before.map_or(i64::MAX, i64::from)),
-                value(i64::from(most)),
+                list::limit(most),
             ],
         );
-        Ok(history(&self.rows(step).await?)?)
+        Ok(history(&self.rows(step).await?, most)?)
     }
 
     /// One revision of the global policy, the newest without a `version`.
@@ -128,25 +139,18 @@ impl Database {
         &self,
         before: Option<u32>,
         most: u32,
-    ) -> Result<Vec<PolicyRevision>, StoreError> {
-        let parameters = [value(before.map_or(i64::MAX, i64::from)), value(i64::from(most))];
-        Ok(all(&self.rows(Step::new(LIST_GLOBAL, parameters)).await?, read)?)
+    ) -> Result<Listed<PolicyRevision>, StoreError> {
+        let parameters = [value(before.map_or(i64::MAX, i64::from)), list::limit(most)];
+        Ok(list::items(&self.rows(Step::new(LIST_GLOBAL, parameters)).await?, 0, most, read)?)
     }
 }
 
-fn history(rows: &[Row]) -> Result<Seen<Option<Policies>>, Malformed> {
+fn history(rows: &[Row], most: u32) -> Result<Seen<Option<Policies>>, Malformed> {
     let head = super::seen_one(rows, |fields| {
         fields.skip(1);
         fields.version()
     })?;
     let Some(active_version) = head.found else { return Ok(Seen { access: head.access, found: None }) };
-    let mut revisions = Vec::with_capacity(rows.len());
-    for row in rows {
-        let mut fields = Fields::of(row);
-        fields.skip(table::workspace::COLUMNS + 3);
-        if !fields.is_next_null::<Uuid>()? {
-            revisions.push(read(&mut fields)?);
-        }
-    }
+    let revisions = list::items(rows, table::workspace::COLUMNS + 3, most, read)?;
     Ok(Seen { access: head.access, found: Some(Policies { active_version, revisions }) })
 }

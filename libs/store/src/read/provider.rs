@@ -1,21 +1,13 @@
 //! Providers, always without the values of their credentials: the watch role may not even ask for those.
 
-use super::{Page, Reader, Seen, access_columns, from_access};
+use super::list::{self, List, everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::all;
 use crate::flight::Step;
 use crate::parameter::value;
 use crate::row::Provider;
 use crate::table::provider::{columns, read};
-
-/// What a list may order by and show; a role that may not read the values cannot use `*`.
-macro_rules! shown {
-    () => {
-        "p.id, p.workspace_id, p.workspace_name, p.name, p.kind, p.profile_workspace, p.config, p.labels, \
-         p.annotations, p.resource_version, p.created_at, p.credential_keys, p.credential_expirations"
-    };
-}
 
 const GET: &str = concat!(
     "SELECT ",
@@ -27,27 +19,52 @@ const GET: &str = concat!(
     " LEFT JOIN provider p ON seen AND p.workspace_name = $1 AND p.name = $3"
 );
 
-const LIST: &str = concat!(
-    "SELECT ",
-    access_columns!(),
-    ", ",
-    columns!(),
-    ", NULL::bytea[]",
-    from_access!(),
-    " LEFT JOIN LATERAL (SELECT ",
-    shown!(),
-    " FROM provider p WHERE p.workspace_name = $1 AND p.labels @> $3 \
-     AND (p.created_at, p.name, p.id) > ($4, $5, $6) ORDER BY p.created_at, p.name, p.id LIMIT $7) p ON seen \
-     ORDER BY p.created_at, p.name, p.id"
-);
+/// What is listed, and what of it can be large; a role that may not read the values cannot use `*`.
+macro_rules! measured {
+    () => {
+        "id, workspace_id, workspace_name, name, kind, profile_workspace, config, labels, annotations, resource_version, \
+         created_at, credential_keys, credential_expirations, pg_column_size(config) + pg_column_size(annotations) \
+         + pg_column_size(labels) + pg_column_size(credential_keys) AS size"
+    };
+}
 
-const LIST_ALL: &str = concat!(
-    "SELECT ",
-    columns!(),
-    ", NULL::bytea[], p.workspace_name",
-    " FROM provider p WHERE p.labels @> $1 AND (p.created_at, p.name, p.workspace_name, p.id) > ($2, $3, $4, $5) \
-     ORDER BY p.created_at, p.name, p.workspace_name, p.id LIMIT $6"
-);
+macro_rules! list {
+    ($candidates:expr) => {
+        concat!(
+            "SELECT ",
+            access_columns!(),
+            ", ",
+            columns!(),
+            ", NULL::bytea[], p.candidates",
+            from_access!(),
+            " LEFT JOIN LATERAL ",
+            fitting!($candidates, "created_at, name, id"),
+            " p ON seen ORDER BY p.created_at, p.name, p.id"
+        )
+    };
+}
+
+const LIST: List = List {
+    every: list!(in_workspace!("provider", measured!())),
+    selected: list!(selected_in_workspace!("provider", measured!())),
+};
+
+macro_rules! list_all {
+    ($candidates:expr) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", NULL::bytea[], p.workspace_name, p.candidates FROM ",
+            fitting!($candidates, "created_at, name, workspace_name, id"),
+            " p ORDER BY p.created_at, p.name, p.workspace_name, p.id"
+        )
+    };
+}
+
+const LIST_ALL: List = List {
+    every: list_all!(everywhere!("provider", measured!())),
+    selected: list_all!(selected_everywhere!("provider", measured!())),
+};
 
 /// A row without a provider says if the sandbox is there.
 const ATTACHED: &str = concat!(
@@ -55,12 +72,19 @@ const ATTACHED: &str = concat!(
     access_columns!(),
     ", s.id, ",
     columns!(),
-    ", NULL::bytea[]",
+    ", NULL::bytea[], p.candidates",
     from_access!(),
-    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 LEFT JOIN LATERAL (SELECT ",
-    shown!(),
-    " FROM attachment a JOIN provider p ON p.id = a.provider_id WHERE a.sandbox_id = s.id AND p.name > $4 \
-     ORDER BY p.name LIMIT $5) p ON true ORDER BY p.name"
+    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 LEFT JOIN LATERAL ",
+    fitting!(
+        concat!(
+            "SELECT ",
+            measured!(),
+            " FROM attachment a JOIN provider p ON p.id = a.provider_id WHERE a.sandbox_id = s.id AND p.name > $4 \
+             ORDER BY p.name LIMIT $5"
+        ),
+        "name"
+    ),
+    " p ON true ORDER BY p.name"
 );
 
 impl Database {
@@ -87,18 +111,19 @@ impl Database {
         workspace: &str,
         reader: Reader<'_>,
         page: Page,
-    ) -> Result<Seen<Vec<Provider>>, StoreError> {
-        let parameters = super::with([value(workspace.to_owned()), reader.parameter()], page.in_workspace());
-        Ok(super::seen_all(&self.rows(Step { sql: LIST, parameters }).await?, read)?)
+    ) -> Result<Seen<Listed<Provider>>, StoreError> {
+        let most = page.most;
+        Ok(super::seen_all(&self.rows(LIST.in_workspace(workspace, reader, page)).await?, most, read)?)
     }
 
     /// A page of the providers of all workspaces with the names of those, for readers who may see everything.
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn providers_everywhere(&self, page: Page) -> Result<Vec<(String, Provider)>, StoreError> {
-        let rows = self.rows(Step::new(LIST_ALL, page.everywhere())).await?;
-        Ok(all(&rows, |fields| {
+    pub async fn providers_everywhere(&self, page: Page) -> Result<Listed<(String, Provider)>, StoreError> {
+        let most = page.most;
+        let rows = self.rows(LIST_ALL.everywhere(page)).await?;
+        Ok(list::items(&rows, 0, most, |fields| {
             let provider = read(fields)?;
             Ok((fields.take()?, provider))
         })?)
@@ -115,7 +140,7 @@ impl Database {
         reader: Reader<'_>,
         after: &str,
         most: u32,
-    ) -> Result<Seen<Option<Vec<Provider>>>, StoreError> {
+    ) -> Result<Seen<Option<Listed<Provider>>>, StoreError> {
         let step = Step::new(
             ATTACHED,
             [
@@ -123,9 +148,9 @@ impl Database {
                 reader.parameter(),
                 value(sandbox.to_owned()),
                 value(after.to_owned()),
-                value(i64::from(most)),
+                list::limit(most),
             ],
         );
-        Ok(super::seen_of_parent(&self.rows(step).await?, read)?)
+        Ok(super::seen_of_parent(&self.rows(step).await?, most, read)?)
     }
 }

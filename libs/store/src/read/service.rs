@@ -1,11 +1,11 @@
 //! Services that sandboxes expose.
 
-use super::{After, Page, Reader, Seen, access_columns, from_access};
+use super::list::{self, everywhere, fitting, in_workspace};
+use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::all;
 use crate::flight::Step;
-use crate::parameter::{Parameter, time, value};
+use crate::parameter::value;
 use crate::row::ServiceEndpoint;
 use crate::table::service_endpoint::{columns, read};
 
@@ -19,15 +19,23 @@ const GET: &str = concat!(
      LEFT JOIN service_endpoint e ON e.sandbox_id = s.id AND e.service = $4"
 );
 
+/// All of a service is short.
+macro_rules! measured {
+    () => {
+        "*, 0 AS size"
+    };
+}
+
 const LIST: &str = concat!(
     "SELECT ",
     access_columns!(),
     ", ",
     columns!(),
+    ", e.candidates",
     from_access!(),
-    " LEFT JOIN LATERAL (SELECT * FROM service_endpoint e WHERE e.workspace_name = $1 \
-     AND (e.created_at, e.name, e.id) > ($3, $4, $5) ORDER BY e.created_at, e.name, e.id LIMIT $6) e ON seen \
-     ORDER BY e.created_at, e.name, e.id"
+    " LEFT JOIN LATERAL ",
+    fitting!(in_workspace!("service_endpoint", measured!()), "created_at, name, id"),
+    " e ON seen ORDER BY e.created_at, e.name, e.id"
 );
 
 /// A row without a service says if the sandbox is there.
@@ -36,18 +44,27 @@ const OF_SANDBOX: &str = concat!(
     access_columns!(),
     ", s.id, ",
     columns!(),
+    ", e.candidates",
     from_access!(),
-    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $3 \
-     LEFT JOIN LATERAL (SELECT * FROM service_endpoint e WHERE e.sandbox_id = s.id \
-     AND (e.created_at, e.name, e.id) > ($4, $5, $6) ORDER BY e.created_at, e.name, e.id LIMIT $7) e ON true \
-     ORDER BY e.created_at, e.name, e.id"
+    " LEFT JOIN sandbox s ON seen AND s.workspace_name = $1 AND s.name = $7 LEFT JOIN LATERAL ",
+    fitting!(
+        concat!(
+            "SELECT ",
+            measured!(),
+            " FROM service_endpoint WHERE sandbox_id = s.id AND (created_at, name, id) > ($3, $4, $5) \
+             ORDER BY created_at, name, id LIMIT $6"
+        ),
+        "created_at, name, id"
+    ),
+    " e ON true ORDER BY e.created_at, e.name, e.id"
 );
 
 const LIST_ALL: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM service_endpoint e WHERE (e.created_at, e.name, e.workspace_name, e.id) > ($1, $2, $3, $4) \
-     ORDER BY e.created_at, e.name, e.workspace_name, e.id LIMIT $5"
+    ", e.candidates FROM ",
+    fitting!(everywhere!("service_endpoint", measured!()), "created_at, name, workspace_name, id"),
+    " e ORDER BY e.created_at, e.name, e.workspace_name, e.id"
 );
 
 impl Database {
@@ -78,9 +95,11 @@ impl Database {
         workspace: &str,
         reader: Reader<'_>,
         page: Page,
-    ) -> Result<Seen<Vec<ServiceEndpoint>>, StoreError> {
-        let parameters = super::with([value(workspace.to_owned()), reader.parameter()], behind(page));
-        Ok(super::seen_all(&self.rows(Step { sql: LIST, parameters }).await?, read)?)
+    ) -> Result<Seen<Listed<ServiceEndpoint>>, StoreError> {
+        let most = page.most;
+        let mut parameters = vec![value(workspace.to_owned()), reader.parameter()];
+        parameters.extend(page.in_workspace());
+        Ok(super::seen_all(&self.rows(Step { sql: LIST, parameters }).await?, most, read)?)
     }
 
     /// A page of one sandbox's services; none if there is no such sandbox. `page.labels` plays no part.
@@ -93,26 +112,21 @@ impl Database {
         sandbox: &str,
         reader: Reader<'_>,
         page: Page,
-    ) -> Result<Seen<Option<Vec<ServiceEndpoint>>>, StoreError> {
-        let named = [value(workspace.to_owned()), reader.parameter(), value(sandbox.to_owned())];
-        let parameters = super::with(named, behind(page));
-        Ok(super::seen_of_parent(&self.rows(Step { sql: OF_SANDBOX, parameters }).await?, read)?)
+    ) -> Result<Seen<Option<Listed<ServiceEndpoint>>>, StoreError> {
+        let most = page.most;
+        let mut parameters = vec![value(workspace.to_owned()), reader.parameter()];
+        parameters.extend(page.in_workspace());
+        parameters.push(value(sandbox.to_owned()));
+        Ok(super::seen_of_parent(&self.rows(Step { sql: OF_SANDBOX, parameters }).await?, most, read)?)
     }
 
     /// A page of the services of all workspaces, for those who may see everything. `page.labels` plays no part.
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn services_everywhere(&self, page: Page) -> Result<Vec<ServiceEndpoint>, StoreError> {
-        let Page { after: After { created_at, name, workspace, id }, most, .. } = page;
-        let step =
-            Step::new(LIST_ALL, [time(created_at), value(name), value(workspace), value(id), value(i64::from(most))]);
-        Ok(all(&self.rows(step).await?, read)?)
+    pub async fn services_everywhere(&self, page: Page) -> Result<Listed<ServiceEndpoint>, StoreError> {
+        let most = page.most;
+        let rows = self.rows(Step::new(LIST_ALL, page.everywhere())).await?;
+        Ok(list::items(&rows, 0, most, read)?)
     }
-}
-
-/// Time, name, id, limit.
-fn behind(page: Page) -> [Parameter; 4] {
-    let Page { after, most, .. } = page;
-    [time(after.created_at), value(after.name), value(after.id), value(i64::from(most))]
 }

@@ -1,9 +1,9 @@
 //! Workload templates.
 
-use super::{Page, Reader, Seen, access_columns, from_access};
+use super::list::{self, List, everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::all;
 use crate::flight::Step;
 use crate::parameter::value;
 use crate::row::WorkloadTemplate;
@@ -18,24 +18,50 @@ const GET: &str = concat!(
     " LEFT JOIN workload_template t ON seen AND t.workspace_name = $1 AND t.name = $3"
 );
 
-const LIST: &str = concat!(
-    "SELECT ",
-    access_columns!(),
-    ", ",
-    columns!(),
-    from_access!(),
-    " LEFT JOIN LATERAL (SELECT * FROM workload_template t WHERE t.workspace_name = $1 AND t.labels @> $3 \
-     AND (t.created_at, t.name, t.id) > ($4, $5, $6) ORDER BY t.created_at, t.name, t.id LIMIT $7) t ON seen \
-     ORDER BY t.created_at, t.name, t.id"
-);
+/// What is listed, and what of it can be large.
+macro_rules! measured {
+    () => {
+        "*, octet_length(spec) + pg_column_size(annotations) + pg_column_size(labels) AS size"
+    };
+}
 
-const LIST_ALL: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM workload_template t WHERE t.labels @> $1 \
-     AND (t.created_at, t.name, t.workspace_name, t.id) > ($2, $3, $4, $5) \
-     ORDER BY t.created_at, t.name, t.workspace_name, t.id LIMIT $6"
-);
+macro_rules! list {
+    ($candidates:expr) => {
+        concat!(
+            "SELECT ",
+            access_columns!(),
+            ", ",
+            columns!(),
+            ", t.candidates",
+            from_access!(),
+            " LEFT JOIN LATERAL ",
+            fitting!($candidates, "created_at, name, id"),
+            " t ON seen ORDER BY t.created_at, t.name, t.id"
+        )
+    };
+}
+
+const LIST: List = List {
+    every: list!(in_workspace!("workload_template", measured!())),
+    selected: list!(selected_in_workspace!("workload_template", measured!())),
+};
+
+macro_rules! list_all {
+    ($candidates:expr) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", t.candidates FROM ",
+            fitting!($candidates, "created_at, name, workspace_name, id"),
+            " t ORDER BY t.created_at, t.name, t.workspace_name, t.id"
+        )
+    };
+}
+
+const LIST_ALL: List = List {
+    every: list_all!(everywhere!("workload_template", measured!())),
+    selected: list_all!(selected_everywhere!("workload_template", measured!())),
+};
 
 impl Database {
     /// A template by name.
@@ -61,17 +87,17 @@ impl Database {
         workspace: &str,
         reader: Reader<'_>,
         page: Page,
-    ) -> Result<Seen<Vec<WorkloadTemplate>>, StoreError> {
-        let parameters = super::with([value(workspace.to_owned()), reader.parameter()], page.in_workspace());
-        Ok(super::seen_all(&self.rows(Step { sql: LIST, parameters }).await?, read)?)
+    ) -> Result<Seen<Listed<WorkloadTemplate>>, StoreError> {
+        let most = page.most;
+        Ok(super::seen_all(&self.rows(LIST.in_workspace(workspace, reader, page)).await?, most, read)?)
     }
 
     /// A page of the templates of all workspaces, for those who may see everything.
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn templates_everywhere(&self, page: Page) -> Result<Vec<WorkloadTemplate>, StoreError> {
-        let rows = self.rows(Step::new(LIST_ALL, page.everywhere())).await?;
-        Ok(all(&rows, read)?)
+    pub async fn templates_everywhere(&self, page: Page) -> Result<Listed<WorkloadTemplate>, StoreError> {
+        let most = page.most;
+        Ok(list::items(&self.rows(LIST_ALL.everywhere(page)).await?, 0, most, read)?)
     }
 }

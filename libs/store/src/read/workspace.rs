@@ -1,24 +1,61 @@
 //! Workspaces.
 
-use super::{Access, Page, Reader, access_columns, from_access};
+use super::list::{self, List, fitting, rarest};
+use super::{Access, Listed, Page, Reader, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
-use crate::fields::{all, only};
+use crate::fields::only;
 use crate::flight::Step;
-use crate::parameter::value;
+use crate::parameter::{pairs, value};
 use crate::row::Workspace;
 use crate::table::workspace::{self, columns};
 
 const GET: &str = concat!("SELECT ", access_columns!(), from_access!());
 
-/// `$6` restricts the list to workspaces of which it is a member.
-const LIST: &str = concat!(
-    "SELECT ",
-    columns!(),
-    " FROM workspace w WHERE w.labels @> $1 AND (w.created_at, w.name, w.id) > ($2, $3, $4) \
-     AND ($6::text IS NULL OR EXISTS (SELECT FROM member m WHERE m.workspace_name = w.name AND m.subject = $6)) \
-     ORDER BY w.created_at, w.name, w.id LIMIT $5"
-);
+/// What is listed, and what of it can be large.
+macro_rules! measured {
+    () => {
+        "*, pg_column_size(labels) AS size"
+    };
+}
+
+macro_rules! list {
+    ($candidates:expr) => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", w.candidates FROM ",
+            fitting!($candidates, "created_at, name, id"),
+            " w ORDER BY w.created_at, w.name, w.id"
+        )
+    };
+}
+
+const LIST: List = List {
+    every: list!(concat!(
+        "SELECT ",
+        measured!(),
+        " FROM workspace WHERE (created_at, name, id) > ($1, $2, $3) ORDER BY created_at, name, id LIMIT $4"
+    )),
+    selected: list!(concat!(
+        "SELECT w.* FROM label l CROSS JOIN LATERAL (SELECT ",
+        measured!(),
+        " FROM workspace WHERE id = l.object_id AND labels @> $5 LIMIT 1) w WHERE l.kind = 'workspace' \
+         AND l.pair = ",
+        rarest!("workspace", "$6", " AND b.workspace_name = ''"),
+        " AND l.workspace_name = '' AND (l.created_at, l.name, l.object_id) > ($1, $2, $3) \
+         ORDER BY l.created_at, l.name, l.object_id LIMIT $4"
+    )),
+};
+
+/// Those of which `$5` is a member, in the order of its memberships; `$6` are labels.
+const LIST_OF_MEMBER: &str = list!(concat!(
+    "SELECT w.* FROM member m CROSS JOIN LATERAL (SELECT ",
+    measured!(),
+    " FROM workspace WHERE id = m.workspace_id AND labels @> $6 LIMIT 1) w WHERE m.subject = $5 \
+     AND (m.workspace_created_at, m.workspace_name, m.workspace_id) > ($1, $2, $3) \
+     ORDER BY m.workspace_created_at, m.workspace_name, m.workspace_id LIMIT $4"
+));
 
 impl Database {
     /// A workspace and what the reader is in it. Both are read, whatever the rights.
@@ -34,9 +71,16 @@ impl Database {
     ///
     /// # Errors
     /// Postgres cannot be used now.
-    pub async fn workspaces(&self, reader: Reader<'_>, page: Page) -> Result<Vec<Workspace>, StoreError> {
-        let parameters = super::with(page.in_workspace(), [reader.parameter()]);
-        let rows = self.rows(Step { sql: LIST, parameters }).await?;
-        Ok(all(&rows, workspace::read)?)
+    pub async fn workspaces(&self, reader: Reader<'_>, page: Page) -> Result<Listed<Workspace>, StoreError> {
+        let (most, labels) = (page.most, page.labels.clone());
+        let mut parameters = Vec::from(page.in_workspace());
+        let step = match reader.subject {
+            None => LIST.step(parameters, labels),
+            Some(subject) => {
+                parameters.extend([value(subject.to_owned()), pairs(labels)]);
+                Step { sql: LIST_OF_MEMBER, parameters }
+            }
+        };
+        Ok(list::items(&self.rows(step).await?, 0, most, workspace::read)?)
     }
 }

@@ -222,7 +222,8 @@ async fn no_statement_reads_a_whole_table() {
     let (t, web) = (template(&w, "t"), service(&s, "web"));
     let (watch, builder) = (world.role(Role::Watch), world.role(Role::ConfigSnapshot));
     let reader = Reader { subject: Some("ann") };
-    let page = || Page { labels: pairs(&[("app", "s")]), after: After::default(), most: 10 };
+    let every = || Page { labels: pairs(&[]), after: After::default(), most: 10 };
+    let page = || Page { labels: pairs(&[("app", "s"), ("tier", "gold")]), ..every() };
     world
         .write(vec![
             Write::InsertTemplate(t.clone()),
@@ -268,21 +269,24 @@ async fn no_statement_reads_a_whole_table() {
         in_flight.conclude(effect(Vec::new())).await.unwrap();
     }
     watch.workspace("w", reader).await.unwrap();
-    watch.workspaces(reader, page()).await.unwrap();
+    for page in [every(), page()] {
+        watch.workspaces(reader, page.clone()).await.unwrap();
+        watch.workspaces(Reader::ADMIN, page.clone()).await.unwrap();
+        watch.sandboxes("w", reader, page.clone()).await.unwrap();
+        watch.sandboxes_everywhere(page.clone()).await.unwrap();
+        watch.templates("w", reader, page.clone()).await.unwrap();
+        watch.templates_everywhere(page.clone()).await.unwrap();
+        watch.providers("w", reader, page.clone()).await.unwrap();
+        watch.providers_everywhere(page.clone()).await.unwrap();
+    }
     watch.members("w", reader, page()).await.unwrap();
     watch.sandbox("w", "s", reader).await.unwrap();
-    watch.sandboxes("w", reader, page()).await.unwrap();
-    watch.sandboxes_everywhere(page()).await.unwrap();
     watch.template("w", "t", reader).await.unwrap();
-    watch.templates("w", reader, page()).await.unwrap();
-    watch.templates_everywhere(page()).await.unwrap();
     watch.service("w", "s", "web", reader).await.unwrap();
     watch.services("w", reader, page()).await.unwrap();
     watch.sandbox_services("w", "s", reader, page()).await.unwrap();
     watch.services_everywhere(page()).await.unwrap();
     watch.provider("w", "p", reader).await.unwrap();
-    watch.providers("w", reader, page()).await.unwrap();
-    watch.providers_everywhere(page()).await.unwrap();
     watch.sandbox_providers("w", "s", reader, "", 10).await.unwrap();
     watch.policy_revision("w", "s", reader, None).await.unwrap();
     watch.policy_revisions("w", "s", reader, None, 10).await.unwrap();

@@ -7,6 +7,7 @@ mod flights;
 mod guards;
 mod inputs;
 mod ledger;
+mod lists;
 mod liveness;
 mod locks;
 mod marks;

@@ -5,7 +5,7 @@ use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::role::Role;
 use roadstead_store::Database;
 use roadstead_store::mutation::{Ledger, Locks, Write};
-use roadstead_store::read::{After, Page, Reader, Version};
+use roadstead_store::read::{After, Listed, Page, Reader, Version};
 use roadstead_store::row::{self, Pairs};
 use uuid::Uuid;
 
@@ -44,13 +44,18 @@ async fn rows_are_read_as_they_were_written() {
     assert_eq!((access.workspace, access.role), (Some(w.clone()), Some(WorkspaceRole::Admin)));
     assert_eq!(watch.sandbox("w", "s", ANN).await.unwrap().found, Some(s.clone()));
     assert_eq!(watch.provider("w", "p", ANN).await.unwrap().found, Some(shown(&p)));
-    assert_eq!(watch.members("w", ANN, page(10)).await.unwrap().found, std::slice::from_ref(&m));
-    assert_eq!(watch.sandbox_providers("w", "s", ANN, "", 10).await.unwrap().found, Some(vec![shown(&p), shown(&q)]));
-    assert_eq!(watch.sandbox_providers("w", "s", ANN, "p", 10).await.unwrap().found, Some(vec![shown(&q)]));
+    assert_eq!(watch.members("w", ANN, page(10)).await.unwrap().found.items, std::slice::from_ref(&m));
+    let attached = async |after, most| {
+        let Listed { items, more } = watch.sandbox_providers("w", "s", ANN, after, most).await.unwrap().found.unwrap();
+        (items, more)
+    };
+    assert_eq!(attached("", 10).await, (vec![shown(&p), shown(&q)], false));
+    assert_eq!(attached("", 1).await, (vec![shown(&p)], true));
+    assert_eq!(attached("p", 1).await, (vec![shown(&q)], false));
     assert_eq!(watch.sandbox_providers("w", "no", ANN, "", 10).await.unwrap().found, None);
     let (epoch, entries) = watch.sandbox_entries(&[s.id, Uuid::new_v4()]).await.unwrap();
-    assert_eq!((epoch, entries), (1, [(s.id, s.clone())].into()));
-    assert_eq!(watch.sandbox_entries(&[]).await.unwrap(), (1, [].into()));
+    assert_eq!((epoch, entries), (1, vec![Some(s.clone()), None]));
+    assert_eq!(watch.sandbox_entries(&[]).await.unwrap(), (1, vec![]));
     let rights = BTreeMap::from([("ann".to_owned(), WorkspaceRole::Admin)]);
     assert_eq!(watch.rights(w.id).await.unwrap(), (1, Some(rights)));
     assert_eq!(watch.rights(Uuid::new_v4()).await.unwrap(), (1, None));
@@ -98,11 +103,11 @@ async fn who_is_no_member_sees_nothing_of_a_workspace() {
         assert!(access.workspace.is_some());
         assert_eq!(access.role.is_some(), reader == ANN);
         assert_eq!(watch.workspace("no", reader).await.unwrap().workspace, None);
-        assert_eq!(watch.members("w", reader, page(9)).await.unwrap().found.len(), usize::from(sees));
+        assert_eq!(watch.members("w", reader, page(9)).await.unwrap().found.items.len(), usize::from(sees));
         assert_eq!(watch.sandbox("w", "s", reader).await.unwrap().found.is_some(), sees);
-        assert_eq!(watch.sandboxes("w", reader, page(9)).await.unwrap().found.len(), usize::from(sees));
+        assert_eq!(watch.sandboxes("w", reader, page(9)).await.unwrap().found.items.len(), usize::from(sees));
         assert_eq!(watch.provider("w", "p", reader).await.unwrap().found.is_some(), sees);
-        assert_eq!(watch.providers("w", reader, page(9)).await.unwrap().found.len(), usize::from(sees));
+        assert_eq!(watch.providers("w", reader, page(9)).await.unwrap().found.items.len(), usize::from(sees));
         assert_eq!(watch.sandbox_providers("w", "s", reader, "", 9).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revision("w", "s", reader, None).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revisions("w", "s", reader, None, 9).await.unwrap().found.is_some(), sees);
@@ -110,27 +115,32 @@ async fn who_is_no_member_sees_nothing_of_a_workspace() {
         let builder = world.role(Role::ConfigSnapshot);
         assert_eq!(builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap().found.is_some(), sees);
     }
-    let names = |rows: Vec<row::Workspace>| rows.into_iter().map(|row| row.name).collect::<Vec<_>>();
+    let names = |listed: Listed<row::Workspace>| listed.items.into_iter().map(|row| row.name).collect::<Vec<_>>();
     assert_eq!(names(watch.workspaces(ANN, page(9)).await.unwrap()), ["w"]);
     assert_eq!(names(watch.workspaces(Reader::ADMIN, page(9)).await.unwrap()), ["default", "w"]);
-    assert!(watch.workspaces(EVE, page(9)).await.unwrap().is_empty());
+    assert!(watch.workspaces(EVE, page(9)).await.unwrap().items.is_empty());
 }
 
 /// All pages of a list, one item a page, by the keys that a token would carry.
 async fn all_pages<T>(
-    mut read: impl AsyncFnMut(Page) -> Vec<T>,
+    mut read: impl AsyncFnMut(Page) -> Listed<T>,
     key: impl Fn(&T) -> After,
     labels: &[(&str, &str)],
 ) -> Vec<T> {
     let mut found = Vec::new();
     let mut after = After::default();
     loop {
-        let page = read(Page { labels: pairs(labels), after: after.clone(), most: 1 }).await;
-        let Some(last) = page.into_iter().next() else { return found };
-        after = key(&last);
-        // What a token keeps of the time.
-        after.created_at = After::at_ms(after.created_ms());
-        found.push(last);
+        let Listed { items, more } = read(Page { labels: pairs(labels), after: after.clone(), most: 1 }).await;
+        assert!(items.len() == 1 || !more);
+        if let Some(last) = items.last() {
+            after = key(last);
+            // What a token keeps of the time.
+            after.created_at = After::at_ms(after.created_ms());
+        }
+        found.extend(items);
+        if !more {
+            return found;
+        }
     }
 }
 
@@ -165,7 +175,7 @@ async fn pages_follow_the_key_and_skip_nothing() {
     let everywhere = async |page| watch.sandboxes_everywhere(page).await.unwrap();
     assert_eq!(names(&all_pages(everywhere, sandbox_key, &[]).await), ["wc", "vz", "va", "wa", "wb"]);
     assert_eq!(names(&all_pages(everywhere, sandbox_key, &[("app", "y")]).await), ["wb"]);
-    assert_eq!(names(&everywhere(page(3)).await), ["wc", "vz", "va"]);
+    assert_eq!(names(&everywhere(page(3)).await.items), ["wc", "vz", "va"]);
 
     let provider_key = |(workspace, row): &(String, row::Provider)| After {
         created_at: row.created_at,
@@ -179,8 +189,8 @@ async fn pages_follow_the_key_and_skip_nothing() {
     let everywhere = async |page| watch.providers_everywhere(page).await.unwrap();
     assert_eq!(names(all_pages(everywhere, provider_key, &[]).await), ["wc", "vz", "va", "wa", "wb"]);
     let in_v = async |page| {
-        let rows = watch.providers("v", Reader::ADMIN, page).await.unwrap().found;
-        rows.into_iter().map(|row| ("v".to_owned(), row)).collect()
+        let Listed { items, more } = watch.providers("v", Reader::ADMIN, page).await.unwrap().found;
+        Listed { items: items.into_iter().map(|row| ("v".to_owned(), row)).collect(), more }
     };
     assert_eq!(names(all_pages(in_v, provider_key, &[("app", "x")]).await), ["vz", "va"]);
 
@@ -223,22 +233,25 @@ async fn histories_are_newest_first_and_lists_have_no_bodies() {
 
     let versions = |rows: &[row::PolicyRevision]| rows.iter().map(|row| row.version).collect::<Vec<_>>();
     let listed = watch.policy_revisions("w", "s", Reader::ADMIN, None, 2).await.unwrap().found.unwrap();
-    assert_eq!((listed.active_version, versions(&listed.revisions)), (2, vec![3, 2]));
-    assert_eq!(listed.revisions[0].policy, Default::default());
-    assert_eq!(listed.revisions[0].provenance, pairs(&[("by", "test")]));
+    assert_eq!(
+        (listed.active_version, versions(&listed.revisions.items), listed.revisions.more),
+        (2, vec![3, 2], true)
+    );
+    assert_eq!(listed.revisions.items[0].policy, Default::default());
+    assert_eq!(listed.revisions.items[0].provenance, pairs(&[("by", "test")]));
     let rest = watch.policy_revisions("w", "s", Reader::ADMIN, Some(2), 2).await.unwrap().found.unwrap();
-    assert_eq!(versions(&rest.revisions), [1]);
+    assert_eq!((versions(&rest.revisions.items), rest.revisions.more), (vec![1], false));
     for (asked, got) in [(None, vec![3]), (Some(1), vec![1]), (Some(9), vec![])] {
         let found = watch.policy_revision("w", "s", Reader::ADMIN, asked).await.unwrap().found.unwrap();
-        assert_eq!((found.active_version, versions(&found.revisions)), (2, got));
+        assert_eq!((found.active_version, versions(&found.revisions.items)), (2, got));
         let global = watch.global_policy_revision(asked).await.unwrap();
-        assert_eq!(global.map(|row| row.version), found.revisions.first().map(|row| row.version));
+        assert_eq!(global.map(|row| row.version), found.revisions.items.first().map(|row| row.version));
     }
     let body = watch.policy_revision("w", "s", Reader::ADMIN, None).await.unwrap().found.unwrap();
-    assert_eq!(body.revisions[0].policy.version, 1);
-    assert_eq!(versions(&watch.global_policy_revisions(Some(3), 9).await.unwrap()), [2, 1]);
+    assert_eq!(body.revisions.items[0].policy.version, 1);
+    assert_eq!(versions(&watch.global_policy_revisions(Some(3), 9).await.unwrap().items), [2, 1]);
     let bare = watch.policy_revision("w", "bare", Reader::ADMIN, None).await.unwrap().found.unwrap();
-    assert!(bare.revisions.is_empty());
+    assert!(bare.revisions.items.is_empty());
     assert_eq!(watch.policy_revisions("w", "no", Reader::ADMIN, None, 9).await.unwrap().found, None);
 
     assert_eq!(watch.global_settings().await.unwrap(), row::Settings::default());

@@ -180,11 +180,11 @@ async fn a_history_keeps_the_newest_hundred_the_loaded_and_the_current_revision(
     for (asked, found) in [(None, Some(110)), (Some(5), Some(5)), (Some(3), Some(3)), (Some(4), None), (Some(10), None)]
     {
         let read = watch.policy_revision("w", "s", Reader::ADMIN, asked).await.unwrap().found.unwrap();
-        assert_eq!(read.revisions.first().map(|row| row.version), found);
+        assert_eq!(read.revisions.items.first().map(|row| row.version), found);
         assert_eq!(read.active_version, 3);
     }
     let page = watch.policy_revisions("w", "s", Reader::ADMIN, Some(13), 9).await.unwrap().found.unwrap();
-    assert_eq!(page.revisions.iter().map(|row| row.version).collect::<Vec<_>>(), [12, 11, 5, 3]);
+    assert_eq!(page.revisions.items.iter().map(|row| row.version).collect::<Vec<_>>(), [12, 11, 5, 3]);
 
     // The next one that is loaded takes the place of the old one.
     world.write(vec![settle(110)]).await;

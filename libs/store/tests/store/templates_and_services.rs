@@ -5,7 +5,7 @@ use std::time::Duration;
 use roadstead_proto::api::v1;
 use roadstead_proto::role::Role;
 use roadstead_store::mutation::{ByName, Lock, Locks, Reads, Write};
-use roadstead_store::read::{After, Page, Reader};
+use roadstead_store::read::{After, Listed, Page, Reader};
 use roadstead_store::row;
 
 use crate::locks::until_it_waits;
@@ -99,17 +99,17 @@ async fn pages_of_templates_and_services_follow_the_key() {
             ])
             .await;
     }
-    let of = |rows: Vec<row::WorkloadTemplate>| rows.into_iter().map(of_template).collect();
+    let of = |listed: Listed<row::WorkloadTemplate>| listed.items.into_iter().map(of_template).collect();
     let in_w = names(async |page| of(watch.templates("w", Reader::ADMIN, page).await.unwrap().found)).await;
     assert_eq!(in_w, ["w/c", "w/a", "w/b"]);
     let selected = Page { labels: pairs(&[("app", "x")]), ..page(9) };
     let found: Vec<_> = of(watch.templates("w", Reader::ADMIN, selected.clone()).await.unwrap().found);
     assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["w/c", "w/a"]);
-    assert_eq!(watch.templates_everywhere(selected).await.unwrap().len(), 4);
+    assert_eq!(watch.templates_everywhere(selected).await.unwrap().items.len(), 4);
     let everywhere = names(async |page| of(watch.templates_everywhere(page).await.unwrap())).await;
     assert_eq!(everywhere, ["w/c", "v/z", "v/a", "w/a", "w/b"]);
 
-    let of = |rows: Vec<row::ServiceEndpoint>| rows.into_iter().map(of_service).collect();
+    let of = |listed: Listed<row::ServiceEndpoint>| listed.items.into_iter().map(of_service).collect();
     let in_w = names(async |page| of(watch.services("w", Reader::ADMIN, page).await.unwrap().found)).await;
     assert_eq!(in_w, ["w/c", "w/c--x", "w/a", "w/a--x", "w/b", "w/b--x"]);
     let of_one = async |page| of(watch.sandbox_services("w", "b", Reader::ADMIN, page).await.unwrap().found.unwrap());
@@ -129,9 +129,9 @@ async fn a_stranger_sees_no_template_and_no_service() {
     world.write(vec![Write::InsertTemplate(template(&w, "t")), Write::InsertService(service(&s, "web"))]).await;
     for (reader, sees) in [(STRANGER, false), (Reader::ADMIN, true)] {
         assert_eq!(watch.template("w", "t", reader).await.unwrap().found.is_some(), sees);
-        assert_eq!(watch.templates("w", reader, page(9)).await.unwrap().found.len(), usize::from(sees));
+        assert_eq!(watch.templates("w", reader, page(9)).await.unwrap().found.items.len(), usize::from(sees));
         assert_eq!(watch.service("w", "s", "web", reader).await.unwrap().found.is_some(), sees);
-        assert_eq!(watch.services("w", reader, page(9)).await.unwrap().found.len(), usize::from(sees));
+        assert_eq!(watch.services("w", reader, page(9)).await.unwrap().found.items.len(), usize::from(sees));
         assert_eq!(watch.sandbox_services("w", "s", reader, page(9)).await.unwrap().found.is_some(), sees);
     }
 }

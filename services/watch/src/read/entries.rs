@@ -23,7 +23,7 @@ pub(crate) async fn answer(
     let ids = request.sandbox_ids.iter().map(|id| Uuid::try_parse(id)).collect::<Result<Vec<_>, _>>();
     let ids = ids.map_err(|_| Refusal::field("sandbox_ids", "must be ids"))?;
     let (epoch, rows) = database.sandbox_entries(&ids).await?;
-    let entries = ids.iter().map(|id| match rows.get(id) {
+    let entries = rows.iter().map(|row| match row {
         Some(row) => SandboxEntry {
             epoch,
             version: row.resource_version,
@@ -33,6 +33,6 @@ pub(crate) async fn answer(
         },
         None => SandboxEntry { epoch, gone: true, ..SandboxEntry::default() },
     });
-    let (entries, _cut) = page::cut(entries.collect(), MAX_IDS, SandboxEntry::encoded_len);
+    let (entries, _cut) = page::cut(entries.collect(), SandboxEntry::encoded_len);
     Ok(SandboxEntriesReply { entries })
 }

@@ -3,7 +3,7 @@
 use prost::Message as _;
 use roadstead_proto::internal::ListCursor;
 use roadstead_proto::page_token::InvalidPageToken;
-use roadstead_store::read::{After, Page};
+use roadstead_store::read::{After, Listed, Page};
 use uuid::Uuid;
 
 use super::Call;
@@ -16,7 +16,7 @@ pub(super) struct Asked<'a> {
     call: &'a Call<'a>,
     /// What the token is bound to beside method and caller's choice of page size.
     parameters: Vec<&'a str>,
-    size: usize,
+    size: u32,
     cursor: Option<ListCursor>,
 }
 
@@ -42,9 +42,9 @@ impl<'a> Call<'a> {
 }
 
 impl Asked<'_> {
-    /// Most rows to ask for: one more than are shown tells whether more follow.
+    /// Most rows of the page.
     pub(super) fn most(&self) -> u32 {
-        u32::try_from(self.size + 1).unwrap_or(u32::MAX)
+        self.size
     }
 
     /// Where the page begins, if not at the start.
@@ -66,18 +66,18 @@ impl Asked<'_> {
         Ok(Page { labels: selector::parse(label_selector)?, after, most: self.most() })
     }
 
-    /// What of the rows is shown, and the token for what follows. `shown` makes the message, `cursor` says where one
-    /// stands in the list.
+    /// What of the page fits into one message, and the token for what follows. `shown` makes an item's message, `cursor`
+    /// says where one stands in the list.
     pub(super) fn cut<R, M: prost::Message>(
         &self,
-        rows: Vec<R>,
+        listed: Listed<R>,
         shown: impl Fn(&R) -> M,
         cursor: impl Fn(&R) -> ListCursor,
     ) -> (Vec<M>, String) {
-        let messages: Vec<M> = rows.iter().map(shown).collect();
-        let (messages, more) = page::cut(messages, self.size, page::encoded);
-        let token = match messages.len().checked_sub(1).and_then(|last| rows.get(last)) {
-            Some(last) if more => {
+        let Listed { items, more } = listed;
+        let (messages, cut) = page::cut(items.iter().map(shown).collect(), page::encoded);
+        let token = match messages.len().checked_sub(1).and_then(|last| items.get(last)) {
+            Some(last) if more || cut => {
                 let cursor = cursor(last).encode_to_vec();
                 self.call.reads.page_tokens.issue(self.call.method, &self.parameters, &cursor)
             }

@@ -21,10 +21,10 @@ impl Call<'_> {
             (self.database().global_policy_revision(wanted).await?, 0)
         } else {
             let workspace = workspace(workspace_scope)?;
-            let sandbox = required("sandbox", sandbox)?;
+            let sandbox = self.checked(Some(&workspace), required("sandbox", sandbox)).await?;
             let seen = self.database().policy_revision(&workspace, &sandbox, self.reader(), wanted).await?;
             let found = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("sandbox", &sandbox))?;
-            (found.revisions.into_iter().next(), found.active_version)
+            (found.revisions.items.into_iter().next(), found.active_version)
         };
         let revision = revision.ok_or_else(|| Refusal::not_found("policy revision", &version.to_string()))?;
         Ok(v1::GetSandboxPolicyStatusResponse {
@@ -45,8 +45,9 @@ impl Call<'_> {
             asked.cut(self.database().global_policy_revisions(before, asked.most()).await?, shown, cursor)
         } else {
             let workspace = workspace(workspace_scope)?;
-            let sandbox = required("sandbox", sandbox)?;
-            let asked = self.asked(["sandbox", &workspace, &sandbox], page_size, &page_token)?;
+            let sandbox = self.checked(Some(&workspace), required("sandbox", sandbox)).await?;
+            let asked = self.asked(["sandbox", &workspace, &sandbox], page_size, &page_token);
+            let asked = self.checked(Some(&workspace), asked).await?;
             let before = asked.cursor().map(|cursor| cursor.version);
             let seen =
                 self.database().policy_revisions(&workspace, &sandbox, self.reader(), before, asked.most()).await?;
@@ -61,10 +62,11 @@ impl Call<'_> {
         if scope.is_some_and(|scope| scope.selection.is_some()) {
             return Err(Refusal::field("workspace_scope", "must be left out with global"));
         }
+        self.platform()?;
         if !sandbox.is_empty() {
             return Err(Refusal::field("sandbox", "must be left out with global"));
         }
-        self.platform()
+        Ok(())
     }
 }
 

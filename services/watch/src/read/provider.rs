@@ -2,6 +2,7 @@
 
 use roadstead_proto::api::v1;
 use roadstead_proto::internal::ListCursor;
+use roadstead_store::read::Listed;
 use roadstead_store::view;
 
 use super::paging::created;
@@ -11,7 +12,7 @@ use crate::refusal::Refusal;
 impl Call<'_> {
     pub(super) async fn get_provider(&self, request: v1::GetProviderRequest) -> Result<v1::ProviderResponse, Refusal> {
         let workspace = workspace(request.workspace_scope)?;
-        let name = required("name", request.name)?;
+        let name = self.checked(Some(&workspace), required("name", request.name)).await?;
         let seen = self.database().provider(&workspace, &name, self.reader()).await?;
         let row = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("provider", &name))?;
         Ok(v1::ProviderResponse { provider: Some(view::provider(&row, &workspace)), ..Default::default() })
@@ -23,12 +24,14 @@ impl Call<'_> {
     ) -> Result<v1::ListProvidersResponse, Refusal> {
         let v1::ListProvidersRequest { workspace_scope, page_size, page_token, label_selector } = request;
         let scope = scope(workspace_scope)?;
-        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token)?;
-        let page = asked.page(&label_selector)?;
+        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token);
+        let asked = self.checked(scope.name(), asked).await?;
+        let page = self.checked(scope.name(), asked.page(&label_selector)).await?;
         let rows = match &scope {
             Scope::One(name) => {
-                let rows = self.allowed(name, self.database().providers(name, self.reader(), page).await?)?;
-                rows.into_iter().map(|row| (name.clone(), row)).collect()
+                let Listed { items, more } =
+                    self.allowed(name, self.database().providers(name, self.reader(), page).await?)?;
+                Listed { items: items.into_iter().map(|row| (name.clone(), row)).collect(), more }
             }
             Scope::All => {
                 self.platform()?;
@@ -50,8 +53,9 @@ impl Call<'_> {
     ) -> Result<v1::ListSandboxProvidersResponse, Refusal> {
         let v1::ListSandboxProvidersRequest { workspace_scope, sandbox, page_size, page_token } = request;
         let workspace = workspace(workspace_scope)?;
-        let sandbox = required("sandbox", sandbox)?;
-        let asked = self.asked([workspace.as_str(), &sandbox], page_size, &page_token)?;
+        let sandbox = self.checked(Some(&workspace), required("sandbox", sandbox)).await?;
+        let asked = self.asked([workspace.as_str(), &sandbox], page_size, &page_token);
+        let asked = self.checked(Some(&workspace), asked).await?;
         let after = asked.cursor().map_or("", |cursor| cursor.name.as_str());
         let seen = self.database().sandbox_providers(&workspace, &sandbox, self.reader(), after, asked.most()).await?;
         let rows = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("sandbox", &sandbox))?;

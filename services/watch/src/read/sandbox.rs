@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 impl Call<'_> {
     pub(super) async fn get_sandbox(&self, request: v1::GetSandboxRequest) -> Result<v1::SandboxResponse, Refusal> {
         let workspace = workspace(request.workspace_scope)?;
-        let name = required("name", request.name)?;
+        let name = self.checked(Some(&workspace), required("name", request.name)).await?;
         let seen = self.database().sandbox(&workspace, &name, self.reader()).await?;
         let row = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("sandbox", &name))?;
         Ok(v1::SandboxResponse { sandbox: Some(view::sandbox(&row)), ..Default::default() })
@@ -22,8 +22,9 @@ impl Call<'_> {
     ) -> Result<v1::ListSandboxesResponse, Refusal> {
         let v1::ListSandboxesRequest { workspace_scope, page_size, page_token, label_selector } = request;
         let scope = scope(workspace_scope)?;
-        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token)?;
-        let page = asked.page(&label_selector)?;
+        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token);
+        let asked = self.checked(scope.name(), asked).await?;
+        let page = self.checked(scope.name(), asked.page(&label_selector)).await?;
         let rows = match &scope {
             Scope::One(name) => self.allowed(name, self.database().sandboxes(name, self.reader(), page).await?)?,
             Scope::All => {

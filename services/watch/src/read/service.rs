@@ -15,7 +15,8 @@ impl Call<'_> {
         request: v1::GetServiceRequest,
     ) -> Result<v1::ServiceEndpointResponse, Refusal> {
         let workspace = workspace(request.workspace_scope)?;
-        let (sandbox, name) = (required("sandbox", request.sandbox)?, plain("name", request.name)?);
+        let sandbox = self.checked(Some(&workspace), required("sandbox", request.sandbox)).await?;
+        let name = self.checked(Some(&workspace), plain("name", request.name)).await?;
         let seen = self.database().service(&workspace, &sandbox, &name, self.reader()).await?;
         let row = self.allowed(&workspace, seen)?;
         let row = row.ok_or_else(|| Refusal::not_found("service", &service_name(&sandbox, &name)))?;
@@ -29,8 +30,9 @@ impl Call<'_> {
     ) -> Result<v1::ListServicesResponse, Refusal> {
         let v1::ListServicesRequest { workspace_scope, sandbox, page_size, page_token } = request;
         let scope = scope(workspace_scope)?;
-        let sandbox = plain("sandbox", sandbox)?;
-        let asked = self.asked([scope.parameter(), &sandbox], page_size, &page_token)?;
+        let sandbox = self.checked(scope.name(), plain("sandbox", sandbox)).await?;
+        let asked =
+            self.checked(scope.name(), self.asked([scope.parameter(), &sandbox], page_size, &page_token)).await?;
         let page = asked.page("")?;
         let rows = match &scope {
             Scope::One(name) if sandbox.is_empty() => {
@@ -40,11 +42,13 @@ impl Call<'_> {
                 let seen = self.database().sandbox_services(name, &sandbox, self.reader(), page).await?;
                 self.allowed(name, seen)?.ok_or_else(|| Refusal::not_found("sandbox", &sandbox))?
             }
-            Scope::All if sandbox.is_empty() => {
+            Scope::All => {
                 self.platform()?;
+                if !sandbox.is_empty() {
+                    return Err(Refusal::field("sandbox", "must be left out when all workspaces are asked for"));
+                }
                 self.database().services_everywhere(page).await?
             }
-            Scope::All => return Err(Refusal::field("sandbox", "must be left out when all workspaces are asked for")),
         };
         let shown = |row: &ServiceEndpoint| self.shown(row);
         let (services, next_page_token) =

@@ -13,7 +13,7 @@ impl Call<'_> {
         request: v1::GetSandboxTemplateRequest,
     ) -> Result<v1::SandboxTemplateResponse, Refusal> {
         let workspace = workspace(request.workspace_scope)?;
-        let name = required("name", request.name)?;
+        let name = self.checked(Some(&workspace), required("name", request.name)).await?;
         let seen = self.database().template(&workspace, &name, self.reader()).await?;
         let row = self.allowed(&workspace, seen)?.ok_or_else(|| Refusal::not_found("template", &name))?;
         Ok(v1::SandboxTemplateResponse { template: Some(view::template(&row)) })
@@ -25,8 +25,9 @@ impl Call<'_> {
     ) -> Result<v1::ListSandboxTemplatesResponse, Refusal> {
         let v1::ListSandboxTemplatesRequest { workspace_scope, page_size, page_token, label_selector } = request;
         let scope = scope(workspace_scope)?;
-        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token)?;
-        let page = asked.page(&label_selector)?;
+        let asked = self.asked([scope.parameter(), &label_selector], page_size, &page_token);
+        let asked = self.checked(scope.name(), asked).await?;
+        let page = self.checked(scope.name(), asked.page(&label_selector)).await?;
         let rows = match &scope {
             Scope::One(name) => self.allowed(name, self.database().templates(name, self.reader(), page).await?)?,
             Scope::All => {

@@ -37,7 +37,7 @@ impl Call<'_> {
     ) -> Result<v1::ListWorkspaceMembersResponse, Refusal> {
         let v1::ListWorkspaceMembersRequest { workspace_scope, page_size, page_token } = request;
         let name = workspace(workspace_scope)?;
-        let asked = self.asked([name.as_str()], page_size, &page_token)?;
+        let asked = self.checked(Some(&name), self.asked([name.as_str()], page_size, &page_token)).await?;
         let seen = self.database().members(&name, self.reader(), asked.page("")?).await?;
         let rows = self.allowed(&name, seen)?;
         let (members, next_page_token) =

@@ -116,6 +116,44 @@ async fn a_stranger_learns_the_same_of_a_workspace_that_is_there_and_of_one_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_no_rights_is_told_so_whatever_is_wrong_with_the_request() {
+    let world = World::new().await;
+    let workspace = world.workspace("team").await;
+    world.member(&workspace, "ann").await;
+    let list = |workspace_scope, page_size, page_token: &str, label_selector: &str| v1::ListSandboxesRequest {
+        workspace_scope,
+        page_size,
+        page_token: page_token.into(),
+        label_selector: label_selector.into(),
+    };
+    let wrong = |scope: &dyn Fn() -> Option<WorkspaceSelector>| {
+        [list(scope(), -1, "", ""), list(scope(), 0, "nonsense", ""), list(scope(), 0, "", "a!=b")]
+    };
+    let (in_team, nowhere) = (|| in_workspace("team"), || in_workspace("nowhere"));
+    let cases: [(&str, &dyn Fn() -> Option<WorkspaceSelector>, Code); 6] = [
+        ("ann", &in_team, Code::InvalidArgument),
+        ("eve", &in_team, Code::PermissionDenied),
+        ("eve", &nowhere, Code::PermissionDenied),
+        ("ann", &everywhere, Code::PermissionDenied),
+        ("root", &everywhere, Code::InvalidArgument),
+        ("root", &nowhere, Code::NotFound),
+    ];
+    for (subject, scope, code) in cases {
+        let caller = || if subject == "root" { admin() } else { user(subject) };
+        for request in wrong(scope) {
+            let refused = world.ask::<_, v1::ListSandboxesResponse>(Method::ListSandboxes, caller(), request).await;
+            assert_eq!(refused.unwrap_err().code(), code, "{subject}");
+        }
+        if scope().is_some_and(|scope| matches!(scope.selection, Some(Selection::Workspace(_)))) {
+            let request = v1::GetSandboxRequest { workspace_scope: scope(), name: String::new() };
+            let refused = world.ask::<_, v1::SandboxResponse>(Method::GetSandbox, caller(), request).await;
+            assert_eq!(refused.unwrap_err().code(), code, "{subject}");
+        }
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_form_for_all_workspaces_is_for_platform_admins_and_for_lists() {
     let world = World::new().await;
     for name in ["a", "b"] {
