@@ -20,10 +20,8 @@ use uuid::Uuid;
 
 /// How long one attempt waits.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a read is tried while nobody serves it.
-const UNSERVED: Duration = Duration::from_secs(5);
-/// Attempts that may end without an answer.
-const ATTEMPTS: u32 = 3;
+/// How long a read is tried while nobody serves it, or nobody answers: a process that is cut off refuses by then.
+const BOUND: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Asks whoever serves `subject`.
@@ -67,9 +65,9 @@ pub(crate) async fn sandbox_id(
 }
 
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Bytes, Status> {
-    let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
+    let attempts = Attempts::begin(Instant::now(), deadline.instant);
     loop {
-        let patience = PATIENCE.min(deadline.remaining());
+        let patience = PATIENCE.min(attempts.left(Instant::now()));
         let error = match bus.request(subject, request.clone(), patience).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
@@ -86,7 +84,6 @@ async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> R
 struct Attempts {
     began: Instant,
     deadline: Instant,
-    unanswered: u32,
 }
 
 #[derive(Debug)]
@@ -97,24 +94,23 @@ enum Next {
 
 impl Attempts {
     const fn begin(began: Instant, deadline: Instant) -> Self {
-        Self { began, deadline, unanswered: 0 }
+        Self { began, deadline }
     }
 
-    fn after(&mut self, error: &RequestError, now: Instant) -> Next {
+    /// Time until the last attempt has to have ended.
+    fn left(&self, now: Instant) -> Duration {
+        self.deadline.min(self.began + BOUND).duration_since(now)
+    }
+
+    fn after(&self, error: &RequestError, now: Instant) -> Next {
         if now >= self.deadline {
             return Next::Give(Status::deadline_exceeded("no answer in time"));
         }
         match error {
-            RequestError::NoResponders if now < self.began + UNSERVED => Next::Again(PAUSE),
+            RequestError::NoResponders if now < self.began + BOUND => Next::Again(PAUSE),
             RequestError::NoResponders => Next::Give(unavailable("nobody can answer this now")),
-            RequestError::TimedOut => {
-                self.unanswered += 1;
-                if self.unanswered < ATTEMPTS {
-                    Next::Again(Duration::ZERO)
-                } else {
-                    Next::Give(unavailable("no answer in time"))
-                }
-            }
+            RequestError::TimedOut if now < self.began + BOUND => Next::Again(Duration::ZERO),
+            RequestError::TimedOut => Next::Give(unavailable("no answer in time")),
             RequestError::Overloaded => Next::Give(busy("too many reads are waiting")),
             error => {
                 tracing::error!(%error, "a read failed");
@@ -142,20 +138,21 @@ mod tests {
     #[test]
     fn a_read_outlives_the_death_of_a_replica_but_not_of_all() {
         let now = Instant::now();
-        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
+        let attempts = Attempts::begin(now, now + 60 * SECOND);
         assert_eq!(code(attempts.after(&RequestError::TimedOut, now + 2 * SECOND)), None);
         assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 3 * SECOND)), None);
         assert_eq!(code(attempts.after(&RequestError::NoResponders, now + 6 * SECOND)), Some(Code::Unavailable));
 
-        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        let codes = [2, 4, 6].map(|second| code(attempts.after(&RequestError::TimedOut, now + second * SECOND)));
+        let attempts = Attempts::begin(now, now + 60 * SECOND);
+        let codes = [2, 4, 5].map(|second| code(attempts.after(&RequestError::TimedOut, now + second * SECOND)));
         assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
+        assert_eq!(attempts.left(now + 4 * SECOND), SECOND, "the last attempt is the shorter");
     }
 
     #[test]
     fn the_deadline_is_the_last_word() {
         let now = Instant::now();
-        let mut attempts = Attempts::begin(now, now + SECOND);
+        let attempts = Attempts::begin(now, now + SECOND);
         assert_eq!(code(attempts.after(&RequestError::NoResponders, now + SECOND)), Some(Code::DeadlineExceeded));
         assert_eq!(code(attempts.after(&RequestError::Overloaded, now)), Some(Code::ResourceExhausted));
     }
