@@ -34,8 +34,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause after the broker refused a request: the consumer is missing, moves, or has too many requests.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
-/// A loop with free slots that has got nothing for this long asks whether something waits.
-const STALL: Duration = Duration::from_secs(10);
+/// A loop with free slots that has got nothing for this long asks whether something waits. By then a lost request was
+/// given up, and the ack wait is over.
+const STALL: Duration = Duration::from_secs(6);
 /// What waits is looked at again after this: it may only have been on its way.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 

@@ -101,13 +101,16 @@ impl Delivery {
     /// and set aside when none has taken it. Counted each time.
     pub async fn not_understood(self, reason: &str) {
         self.not_understood.inc();
-        let (subject, attempt) = (self.subject(), self.attempt());
-        if attempt < ATTEMPTS_OF_A_STRANGER {
-            tracing::warn!(subject, attempt, reason, "a message is not understood here; put back");
-            self.put_back(pause_after(attempt)).await;
-        } else {
-            tracing::error!(subject, attempt, reason, "a message was understood by nobody; set aside");
-            self.set_aside(reason).await;
+        let subject = self.subject();
+        match pause_of_a_stranger(self.attempt()) {
+            Some(pause) => {
+                tracing::warn!(subject, reason, ?pause, "a message is not understood here; put back");
+                self.put_back(pause).await;
+            }
+            None => {
+                tracing::error!(subject, reason, "a message was understood by nobody; set aside");
+                self.set_aside(reason).await;
+            }
         }
     }
 
@@ -167,6 +170,11 @@ fn pause_after(attempt: u64) -> Duration {
     FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE)
 }
 
+/// None: nobody knows it.
+fn pause_of_a_stranger(attempt: u64) -> Option<Duration> {
+    (attempt < ATTEMPTS_OF_A_STRANGER).then(|| pause_after(attempt))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,5 +184,12 @@ mod tests {
         assert_eq!(pause_after(1), FIRST_PAUSE);
         assert_eq!(pause_after(3), FIRST_PAUSE * 4);
         assert_eq!(pause_after(u64::MAX), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn what_nobody_understands_is_offered_for_about_a_minute() {
+        let pauses: Vec<_> = (1..).map_while(pause_of_a_stranger).collect();
+        let all: Duration = pauses.iter().sum();
+        assert!((40..90).contains(&all.as_secs()), "{all:?}");
     }
 }
