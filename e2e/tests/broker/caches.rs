@@ -67,7 +67,8 @@ impl World {
             let roles: &[&str] = if subject == ROOT { &["openshell-admin"] } else { &[] };
             json!({"token": token(subject), "subject": subject, "roles": roles})
         };
-        fs::write(&file, json!({"tokens": [ROOT, ANNA, BEN].map(entry)}).to_string()).unwrap();
+        let users = [ROOT, ANNA, BEN].map(entry);
+        fs::write(&file, json!({"tokens": users}).to_string()).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
         let plan = Plan::pairs()
             .flag(Role::Edge, format!("--tokens={}", file.display()))
