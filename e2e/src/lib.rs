@@ -7,6 +7,7 @@
 //! - [`Load`]: mutations with and without request ids through all edges, and what was told of each.
 //! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
 //!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
+//! - [`connection`]: the broker as a role sees it.
 //! - [`StolenBridge`]: speaks at the broker with a bridge's keys, past the bridge.
 //!
 //! The deciding parts are pure. What Postgres holds is asked by a side session.
@@ -19,6 +20,7 @@
 )]
 
 pub mod api;
+pub mod connection;
 pub mod convergence;
 pub mod effect;
 pub mod fleet;

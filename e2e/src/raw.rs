@@ -65,13 +65,18 @@ impl Raw {
     /// Calls a method with one message, as all kinds of methods can be called. `authorization` holds the values of that
     /// header, of which there may be any number.
     pub async fn call(&self, method: Method, authorization: &[String], message: Vec<u8>) -> Answer {
+        self.call_path(method.full_path(), authorization, message).await
+    }
+
+    /// Calls whatever that path may denote, with one message.
+    pub async fn call_path(&self, path: &str, authorization: &[String], message: Vec<u8>) -> Answer {
         let calling = async {
             let requests = stream::once(std::future::ready(Bytes::from(message)));
-            let mut responses = self.start(method, authorization, requests).await?;
+            let mut responses = self.start(path, authorization, requests).await?;
             responses.message().await
         };
         let answered = tokio::time::timeout(PATIENCE, calling).await;
-        Answer::of(answered.unwrap_or_else(|_| panic!("{method} was not answered within {PATIENCE:?}")))
+        Answer::of(answered.unwrap_or_else(|_| panic!("{path} was not answered within {PATIENCE:?}")))
     }
 
     /// Opens a stream with its first message.
@@ -81,13 +86,13 @@ impl Raw {
     pub async fn stream(&self, method: Method, authorization: &[String], first: Vec<u8>) -> Result<Open, Status> {
         let (requests, queued) = mpsc::channel(8);
         requests.send(Bytes::from(first)).await.unwrap();
-        let responses = self.start(method, authorization, ReceiverStream::new(queued)).await?;
+        let responses = self.start(method.full_path(), authorization, ReceiverStream::new(queued)).await?;
         Ok(Open { requests, responses })
     }
 
     async fn start(
         &self,
-        method: Method,
+        path: &str,
         authorization: &[String],
         requests: impl futures_util::Stream<Item = Bytes> + Send + 'static,
     ) -> Result<Streaming<Bytes>, Status> {
@@ -97,7 +102,7 @@ impl Raw {
         }
         let mut grpc = Grpc::new(self.0.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        let path = http::uri::PathAndQuery::from_static(method.full_path());
+        let path = http::uri::PathAndQuery::try_from(path).unwrap();
         Ok(grpc.streaming(request, path, AsTheyAre).await?.into_inner())
     }
 }

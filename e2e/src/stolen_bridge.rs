@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use prost::Message as _;
-use roadstead_bus::{Bus, ConnectSettings, door::CommandClient};
+use roadstead_bus::{Bus, door::CommandClient};
 use roadstead_door::{
     auth::Principal,
     commands::{Command, Commands},
@@ -23,6 +23,8 @@ use roadstead_proto::{
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_testkit::Stack;
 use tonic::Status;
+
+use crate::connection::connect_as;
 
 /// How long an answer is waited for. A publish that is denied is never answered.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -41,15 +43,7 @@ impl StolenBridge {
     pub async fn take(stack: &mut Stack) -> Self {
         let role = Role::SupervisorBridge;
         let keys = RoleKeys::load(&stack.keys_of("supervisor-bridge"), role).unwrap();
-        let settings = ConnectSettings {
-            url: stack.broker().url(),
-            name: "a stolen bridge".to_owned(),
-            role,
-            nkey_seed: Some(keys.broker_seed().clone()),
-            ca: None,
-        };
-        let bus = Bus::connect(settings).await.unwrap();
-        bus.connected().await;
+        let bus = connect_as(stack, role).await;
         let client = CommandClient::new(&bus, AT_A_TIME).await.unwrap();
         let commands = Commands::new(client, keys.door_seal().unwrap(), AT_A_TIME);
         Self { bus, commands, snapshots: keys.snapshots().unwrap() }

@@ -19,9 +19,9 @@ pub enum Stream {
 pub enum Retention {
     /// A message goes when it is acked. At its limit the stream refuses.
     Queue,
-    /// A message goes when it is acked. One message a subject: a newer one replaces it.
+    /// A message goes when it is acked. One message a subject: a newer one replaces it. At a limit the stream refuses.
     LatestQueue,
-    /// One message a subject, until `max_age`.
+    /// One message a subject, until `max_age`. At a limit the stream refuses.
     Latest,
     /// So many messages a subject, until `max_age`; read by sequence.
     Newest(u32),

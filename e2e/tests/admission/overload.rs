@@ -11,10 +11,12 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use roadstead_bus::{Bus, ConnectSettings, EnqueueError};
-use roadstead_e2e::api::{Client, client, request_id};
+use roadstead_bus::EnqueueError;
+use roadstead_e2e::{
+    api::{Client, client, request_id},
+    connection::connect_as,
+};
 use roadstead_proto::{api::v1::CreateSandboxRequest, method::Method, role::Role as KeysOf, stream::Stream, subject};
-use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_testkit::{
     Proxy, eventually, soak,
     stack::{Plan, Role},
@@ -43,16 +45,7 @@ fn comes_again(status: &Status) -> Duration {
 
 /// Fills the queue of commands with noise, but for so many places.
 async fn fill_queue(world: &mut World, left: usize) {
-    let keys = RoleKeys::load(&world.stack.keys_of("edge"), KeysOf::Edge).unwrap();
-    let settings = ConnectSettings {
-        url: world.stack.broker().url(),
-        name: "a crowd".to_owned(),
-        role: KeysOf::Edge,
-        nkey_seed: Some(keys.broker_seed().clone()),
-        ca: None,
-    };
-    let bus = Bus::connect(settings).await.unwrap();
-    bus.connected().await;
+    let bus = connect_as(&mut world.stack, KeysOf::Edge).await;
     let room = usize::try_from(Stream::Commands.config().max_messages.unwrap()).unwrap();
     let subject = subject::command(Method::CreateSandbox);
     let publish = |_| bus.enqueue(subject.as_str(), Bytes::from_static(b"noise"), None);

@@ -12,3 +12,4 @@ mod kill;
 mod oracle;
 mod recover;
 mod refusal;
+mod skew;

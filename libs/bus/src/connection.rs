@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions};
 use futures_util::stream::SelectAll;
+use prometheus_client::registry::Registry;
 use roadstead_proto::inbox::Inbox;
 use roadstead_proto::role::Role;
 use secrecy::{ExposeSecret, SecretString};
@@ -17,6 +18,7 @@ use uuid::Uuid;
 
 use crate::BROKER_TIMEOUT;
 use crate::health::Health;
+use crate::metrics::Metrics;
 use crate::replies::Replies;
 
 /// A peer that went silent without a word is noticed after three of these.
@@ -151,7 +153,16 @@ impl Bus {
     /// How many operations the broker has refused by its permissions. Anything but zero is a fault.
     #[must_use]
     pub fn violations(&self) -> u64 {
-        self.inner.health.violations()
+        self.metrics().violations.get()
+    }
+
+    /// Registers what operators see of this connection, as `broker_…`.
+    pub fn register(&self, registry: &mut Registry) {
+        self.metrics().register(registry);
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        self.inner.health.metrics()
     }
 
     /// Whether the connection stands, as far as this side knows.

@@ -1,11 +1,13 @@
 //! What the connection lives through, as counters that cannot be lost: the client's own events can be.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::{Event, ServerError, Statistics};
 use tokio::sync::{Notify, watch};
+
+use crate::metrics::Metrics;
 
 /// How often the client's count of connections is looked at. Its events only make it sooner.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -16,7 +18,7 @@ pub(crate) struct Health {
     connects: watch::Sender<u64>,
     slow_consumers: watch::Sender<u64>,
     missing: watch::Sender<u64>,
-    violations: AtomicU64,
+    metrics: Metrics,
     look: Notify,
 }
 
@@ -27,7 +29,7 @@ impl Health {
             connects: watch::Sender::new(0),
             slow_consumers: watch::Sender::new(0),
             missing: watch::Sender::new(0),
-            violations: AtomicU64::new(0),
+            metrics: Metrics::default(),
             look: Notify::new(),
         }
     }
@@ -49,8 +51,8 @@ impl Health {
         self.missing.send_modify(|count| *count += 1);
     }
 
-    pub(crate) fn violations(&self) -> u64 {
-        self.violations.load(Ordering::Relaxed)
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// Takes note of one event of the client.
@@ -63,11 +65,12 @@ impl Health {
             Event::Disconnected => tracing::warn!(role = self.role, "disconnected from the broker"),
             Event::SlowConsumer(_) | Event::ServerError(ServerError::SlowConsumer(_)) => {
                 tracing::warn!(role = self.role, "too slow a reader: messages from the broker were dropped");
+                self.metrics.drops.inc();
                 self.slow_consumers.send_modify(|count| *count += 1);
             }
             Event::ServerError(ServerError::Other(text)) if is_violation(text) => {
                 // The call that was refused hears nothing: this line is the only sign.
-                self.violations.fetch_add(1, Ordering::Relaxed);
+                self.metrics.violations.inc();
                 tracing::error!(role = self.role, %text, "the broker refused what this role may not do");
             }
             Event::ServerError(error) => tracing::error!(role = self.role, %error, "the broker reports an error"),
@@ -81,7 +84,10 @@ impl Health {
     pub(crate) async fn follow(self: Arc<Self>, statistics: Arc<Statistics>) {
         loop {
             let now = statistics.connects.load(Ordering::Relaxed);
-            self.connects.send_if_modified(|seen| std::mem::replace(seen, now) != now);
+            self.connects.send_if_modified(|seen| {
+                self.metrics.connections.inc_by(now.saturating_sub(*seen));
+                std::mem::replace(seen, now) != now
+            });
             tokio::select! {
                 () = self.look.notified() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}

@@ -14,6 +14,7 @@ pub mod feed;
 mod health;
 mod jetstream;
 mod leader;
+mod metrics;
 pub mod permissions;
 pub mod pull;
 pub mod queue;

@@ -8,17 +8,20 @@ mod credit;
 mod delivery;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use async_nats::{Client, Message, StatusCode, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use prometheus_client::metrics::counter::Counter;
 use roadstead_proto::stream::Consumer;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::Bus;
+use crate::metrics::Of;
+use crate::{Bus, queue};
 use credit::Credit;
 pub use delivery::Delivery;
 
@@ -30,6 +33,12 @@ const GRACE: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Pause after the broker refused a request: the consumer is missing, moves, or has too many requests.
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+
+/// A loop with free slots that has got nothing for this long asks whether something waits. By then a lost request was
+/// given up, and the ack wait is over.
+const STALL: Duration = Duration::from_secs(6);
+/// What waits is looked at again after this: it may only have been on its way.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A loop that is told to stop takes what standing requests bring until nothing came for this long.
 const QUIET: Duration = Duration::from_millis(200);
@@ -47,7 +56,8 @@ pub enum PullError {
 /// requests, and returns when what was taken has been handled and the broker knows. Dropping the future aborts the
 /// handlers, and what they had not decided is put back.
 ///
-/// A missing consumer is waited for, and reported (see [`Bus::missing`]).
+/// A missing consumer is waited for, and reported (see [`Bus::missing`]). A loop that gets nothing while messages and free
+/// slots wait begins anew with another inbox, and is counted as stalled.
 ///
 /// # Errors
 ///
@@ -63,13 +73,18 @@ where
     H: Fn(Delivery) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
-    let inbox = bus.inbox().pull(bus.replies().number());
+    let (requests, messages) = begin(bus, consumer).await?;
+    let of = Of { consumer: consumer.config().name };
     let mut shell = Shell {
-        requests: Requests::new(bus.client().clone(), consumer, &inbox),
-        messages: bus.client().subscribe(format!("{inbox}.*")).await?,
+        consumer,
+        requests,
+        messages,
         credit: Credit::new(slots, EXPIRES + GRACE),
         working: JoinSet::new(),
         paused_until: Instant::now(),
+        quiet_since: Instant::now(),
+        looking: None,
+        not_understood: bus.metrics().not_understood.get_or_create(&of).clone(),
     };
     let ended = shell.work(bus, &stop, &handler).await;
     shell.wind_down(bus, &handler).await;
@@ -80,12 +95,39 @@ where
     ended
 }
 
+/// A new inbox, and requests that are answered to it.
+async fn begin(bus: &Bus, consumer: Consumer) -> Result<(Requests, Subscriber), PullError> {
+    let inbox = bus.inbox().pull(bus.replies().number());
+    let messages = bus.client().subscribe(format!("{inbox}.*")).await?;
+    Ok((Requests::new(bus.client().clone(), consumer, &inbox), messages))
+}
+
+/// Whether messages wait that the broker could deliver, now and a moment later.
+async fn something_waits(bus: Bus, consumer: Consumer) -> bool {
+    let waits = async || {
+        let backlog = queue::backlog(&bus, consumer).await;
+        let most = u64::try_from(consumer.config().max_ack_pending).unwrap_or(u64::MAX);
+        backlog.is_ok_and(|backlog| backlog.pending > 0 && backlog.unacked < most)
+    };
+    if !waits().await {
+        return false;
+    }
+    tokio::time::sleep(LOOK_AGAIN).await;
+    waits().await
+}
+
 struct Shell {
+    consumer: Consumer,
     requests: Requests,
     messages: Subscriber,
     credit: Credit,
     working: JoinSet<()>,
     paused_until: Instant,
+    /// Since when nothing came although something could have been taken.
+    quiet_since: Instant,
+    /// Finds out whether it is too quiet.
+    looking: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+    not_understood: Counter,
 }
 
 impl Shell {
@@ -103,6 +145,9 @@ impl Shell {
                 for number in self.credit.requests(now, self.working.len()) {
                     self.requests.send(number).await?;
                 }
+                self.listen(bus, now);
+            } else {
+                self.was_heard(now);
             }
             tokio::select! {
                 biased;
@@ -112,11 +157,43 @@ impl Shell {
                     Some(message) => self.take(bus, message, handler),
                     None => return Err(PullError::Closed),
                 },
+                stalled = ready(&mut self.looking) => {
+                    self.was_heard(Instant::now());
+                    if stalled {
+                        self.begin_anew(bus).await?;
+                    }
+                }
                 // The broker forgets the requests of a connection with it.
                 Ok(()) = reconnects.changed() => self.credit.forget(),
                 _ = look.tick() => {}
             }
         }
+    }
+
+    /// Begins to look when it has been quiet for too long.
+    fn listen(&mut self, bus: &Bus, now: Instant) {
+        if !self.credit.has_room(self.working.len()) {
+            self.was_heard(now);
+        } else if self.looking.is_none() && now.duration_since(self.quiet_since) >= STALL {
+            self.looking = Some(Box::pin(something_waits(bus.clone(), self.consumer)));
+        }
+    }
+
+    /// It is not quiet, or has a reason to be.
+    fn was_heard(&mut self, now: Instant) {
+        self.quiet_since = now;
+        self.looking = None;
+    }
+
+    /// Whatever keeps messages from this inbox may not keep them from another. What was sent to the old one comes again
+    /// after the ack wait.
+    async fn begin_anew(&mut self, bus: &Bus) -> Result<(), PullError> {
+        let of = Of { consumer: self.requests.consumer };
+        bus.metrics().stalls.get_or_create(&of).inc();
+        tracing::warn!(consumer = of.consumer, "messages wait and none comes; the loop begins anew");
+        (self.requests, self.messages) = begin(bus, self.consumer).await?;
+        self.credit.forget();
+        Ok(())
     }
 
     fn take<H, F>(&mut self, bus: &Bus, message: Message, handler: &H)
@@ -132,7 +209,8 @@ impl Shell {
             return;
         }
         self.credit.delivered();
-        let Some(delivery) = Delivery::new(bus.client().clone(), message) else {
+        self.was_heard(Instant::now());
+        let Some(delivery) = Delivery::new(bus.client().clone(), self.not_understood.clone(), message) else {
             tracing::error!(consumer = self.requests.consumer, "a message came without an ack subject; left alone");
             return;
         };
@@ -205,6 +283,13 @@ impl Requests {
 
     fn number(&self, status: &Message) -> Option<u64> {
         status.subject.strip_prefix(&self.inbox)?.parse().ok()
+    }
+}
+
+async fn ready(looking: &mut Option<Pin<Box<dyn Future<Output = bool> + Send>>>) -> bool {
+    match looking {
+        Some(looking) => looking.await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,18 +1,19 @@
-//! How a work queue is doing.
+//! How queues and their consumers are doing.
 
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use prost_types::Timestamp;
-use roadstead_proto::stream::Stream;
+use roadstead_proto::stream::{Consumer, Stream};
 use serde::Deserialize;
 
 use crate::Bus;
 use crate::jetstream::read;
+use crate::topology::Part;
 
 /// Why a queue could not be looked at.
 #[derive(Debug, thiserror::Error)]
-#[error("the queue cannot be looked at: {0}")]
+#[error("the broker does not show it: {0}")]
 pub struct LookError(String);
 
 #[derive(Deserialize)]
@@ -38,6 +39,28 @@ pub async fn oldest(bus: &Bus, stream: Stream) -> Result<Duration, LookError> {
     let reply = reply.map_err(|error| LookError(error.to_string()))?;
     let info = read::<Info>(&reply).map_err(|error| LookError(error.to_string()))?;
     age(&info).ok_or_else(|| LookError("its times cannot be read".to_owned()))
+}
+
+/// What a consumer has before it and in hand, over all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Backlog {
+    /// Messages that were not delivered yet.
+    #[serde(rename = "num_pending")]
+    pub pending: u64,
+    /// Messages that were delivered and neither acked nor set aside: at work, or put back for a while.
+    #[serde(rename = "num_ack_pending")]
+    pub unacked: u64,
+}
+
+/// How much waits for a consumer.
+///
+/// # Errors
+///
+/// If the broker does not answer, or does not have the consumer.
+pub async fn backlog(bus: &Bus, consumer: Consumer) -> Result<Backlog, LookError> {
+    let reply = bus.api(Part::Consumer(consumer).info(), Bytes::new()).await;
+    let reply = reply.map_err(|error| LookError(error.to_string()))?;
+    read::<Backlog>(&reply).map_err(|error| LookError(error.to_string()))
 }
 
 fn age(info: &Info) -> Option<Duration> {

@@ -166,8 +166,9 @@ fn stream_config(config: &StreamConfig, replicas: usize) -> Config {
             Retention::Latest | Retention::Newest(_) => RetentionPolicy::Limits,
         },
         discard: match retention {
-            Retention::Queue => DiscardPolicy::New,
-            Retention::LatestQueue | Retention::Latest | Retention::Newest(_) => DiscardPolicy::Old,
+            // What has no room is refused, and its publisher keeps it: a mark never pushes out another object's.
+            Retention::Queue | Retention::LatestQueue | Retention::Latest => DiscardPolicy::New,
+            Retention::Newest(_) => DiscardPolicy::Old,
         },
         max_messages: max_messages.unwrap_or(-1),
         max_messages_per_subject: match retention {

@@ -25,7 +25,7 @@ use crate::call::{Call, Reply};
 use crate::deadline::{self, Deadline};
 use crate::metrics::Metrics;
 use crate::plain_http::{self, Health};
-use crate::{drain, frame, request_id, trace};
+use crate::{drain, frame, request_id, revision, trace};
 
 const PREFIX: &str = "/openshell.v1.OpenShell/";
 /// How much longer than its deadline a unary call may take, so that what is behind the door can say why it ended.
@@ -149,12 +149,14 @@ impl<D: Door> Inner<D> {
     async fn grpc(&self, id: &HeaderValue, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
         let path = request.uri().path();
         let Some(name) = path.strip_prefix(PREFIX) else {
+            if let Some(refusal) = revision::other(path) {
+                return self.metrics.begin("unknown").through(refusal.into_http());
+            }
             let observed = self.metrics.begin("other");
             return observed.through(drain::until(self.other(request).await, self.drain.clone(), None));
         };
         let Some(method) = Method::from_name(name) else {
-            let observed = self.metrics.begin("unknown");
-            return observed.through(Status::unimplemented("there is no such method").into_http());
+            return self.metrics.begin("unknown").through(revision::no_such_method(name).into_http());
         };
         let id = id.to_str().unwrap_or_default().to_owned();
         let (span, traceparent) = trace::begin(request.headers(), method.name(), &id);

@@ -15,6 +15,7 @@ pub mod others;
 mod plain_http;
 mod preface;
 mod request_id;
+mod revision;
 pub mod share;
 pub mod status;
 pub mod tls;

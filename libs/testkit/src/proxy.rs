@@ -243,8 +243,8 @@ impl Proxy {
         self.set(Direction::ToClient, Way::Pass);
     }
 
-    /// Drops the next `count` messages of that direction whose subject starts with `prefix`, in which `*` stands for
-    /// any token. For a broker's proxy.
+    /// Drops the next `count` messages, and subscriptions, of that direction whose subject starts with `prefix`, in which
+    /// `*` stands for any token. For a broker's proxy.
     pub fn drop_messages(&self, direction: Direction, prefix: &str, count: usize) {
         self.rule(direction, prefix, Action::Drop, count);
     }

@@ -54,6 +54,9 @@ pub enum Unopened {
     /// Another replica may have the key.
     #[error("it is sealed under a key that this replica does not have")]
     UnknownKey,
+    /// A door of a later version may send what another replica knows.
+    #[error("its subject names no command of the queue")]
+    UnknownName,
     /// It will never be one. Nobody can be told.
     #[error("{0}")]
     Poison(&'static str),
@@ -89,7 +92,7 @@ impl Opener {
         payload: &Bytes,
         now: SystemTime,
     ) -> Result<Envelope, Unopened> {
-        let name = name(queue, subject).ok_or(Unopened::Poison("its subject names no command of the queue"))?;
+        let name = name(queue, subject).ok_or(Unopened::UnknownName)?;
         let reply = reply.ok_or(Unopened::Poison("it has no inbox for its answer"))?;
         let inbox = Inbox::parse_answer(queue.door(), reply);
         let (_, id) = inbox.map_err(|_| Unopened::Poison("its inbox is not one of the queue's door"))?;

@@ -39,6 +39,8 @@ const LONG_TRY: Duration = Duration::from_secs(1);
 /// A duplicate is told that the outcome is uncertain after this many deliveries. Each costs the pause, and the lock's
 /// time-out of 200 ms if the other command is in a transaction: 3 s, or at most 5.
 const DELIVERIES_OF_A_DUPLICATE: u64 = 12;
+/// Deliveries, a second apart, of a command that none of the replicas that had it knows.
+const DELIVERIES_OF_A_STRANGER: u64 = 10;
 /// Deliveries set aside that are kept; beyond that they are only counted, for a door gone mad must not fill the database.
 const SET_ASIDE_KEPT: i64 = 10_000;
 /// Claims that a caller with a full quota has cleared away at once.
@@ -99,6 +101,10 @@ impl Executor {
         let envelope = match opened {
             Ok(envelope) => envelope,
             Err(Unopened::UnknownKey) => return self.put_back(delivery, "unknown_key", AWAY).await,
+            Err(Unopened::UnknownName) if delivery.attempt() < DELIVERIES_OF_A_STRANGER => {
+                return self.put_back(delivery, "unknown_name", AWAY).await;
+            }
+            Err(Unopened::UnknownName) => return self.set_aside(delivery, "it is a command of no replica").await,
             Err(Unopened::Poison(why)) => return self.set_aside(delivery, why).await,
         };
         let (id, name) = (envelope.command.id, envelope.command.name.text());

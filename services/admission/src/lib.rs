@@ -9,6 +9,7 @@ mod again;
 pub mod answer;
 pub mod attempt;
 pub mod authorize;
+mod backlog;
 pub mod caller;
 mod config;
 pub mod context;
@@ -22,7 +23,6 @@ pub mod metrics;
 pub mod name;
 pub mod operation;
 pub mod phase;
-mod queue_age;
 pub mod refusal;
 pub mod relay;
 mod renew;
@@ -133,6 +133,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         ..settings.clone()
     })?;
     let database = Database::connect(DatabaseSettings { pool_size: aside, ..settings })?;
+    service.metrics.register(|registry| bus.register(registry));
     let metrics = Arc::new(service.metrics.register(Metrics::register));
     let (marks, relay) = Relay::new(bus.clone(), database.clone(), Arc::clone(&metrics));
     let (events, publisher) = Events::new(bus.clone(), Arc::clone(&metrics));
@@ -218,10 +219,10 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
             Ok::<_, Infallible>(())
         }
     });
-    tasks.essential(Phase::Background, "queue age", |stop| {
+    tasks.essential(Phase::Background, "backlog", |stop| {
         let (bus, metrics) = (bus.clone(), Arc::clone(&parts.metrics));
         async move {
-            queue_age::run(bus, metrics, stop).await;
+            backlog::run(bus, metrics, stop).await;
             Ok::<_, Infallible>(())
         }
     });

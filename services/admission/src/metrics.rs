@@ -25,6 +25,12 @@ pub struct Reason {
     pub reason: &'static str,
 }
 
+/// A durable consumer of the broker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Of {
+    pub consumer: &'static str,
+}
+
 /// A key that claims of protected methods are kept under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Key {
@@ -51,6 +57,10 @@ pub struct Metrics {
     pub waiting: Family<Reason, Gauge>,
     /// Age of the oldest command that waits in the queue or is at work.
     pub queue_oldest_seconds: Family<Reason, Gauge<f64, AtomicU64>>,
+    /// Messages that a consumer, of any role, was not given yet.
+    pub consumer_pending: Family<Of, Gauge>,
+    /// Messages that a consumer was given and has not decided.
+    pub consumer_unacked: Family<Of, Gauge>,
     /// Claims of successes, kept for a day.
     pub claims_completed: Gauge,
     /// One for each key of fingerprints. Replicas that do not show the same cannot verify each other's claims.
@@ -100,6 +110,8 @@ impl Metrics {
             seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
             waiting: Family::default(),
             queue_oldest_seconds: Family::default(),
+            consumer_pending: Family::default(),
+            consumer_unacked: Family::default(),
             claims_completed: Gauge::default(),
             fingerprint_keys: Family::default(),
             claims_unresolved: Gauge::default(),
@@ -132,6 +144,16 @@ impl Metrics {
             "queue_oldest_seconds",
             "Age of the oldest command that waits or is at work, by queue; page if it stays above the deadline of calls",
             queue_oldest_seconds.clone(),
+        );
+        registry.register(
+            "consumer_pending",
+            "Messages that wait for a consumer, of whatever role; they should not wait for long",
+            metrics.consumer_pending.clone(),
+        );
+        registry.register(
+            "consumer_unacked",
+            "Messages that a consumer is at work on, or has put back for a while",
+            metrics.consumer_unacked.clone(),
         );
         registry.register(
             "fingerprint_keys",

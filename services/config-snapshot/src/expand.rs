@@ -58,8 +58,7 @@ struct Expansion {
 
 async fn handle(expansion: Expansion, delivery: Delivery) {
     let Ok(changed) = Changed::from_str(delivery.subject()) else {
-        tracing::error!(subject = delivery.subject(), "a mark that names no object was set aside");
-        return delivery.set_aside("names no object").await;
+        return delivery.not_understood("no known object").await;
     };
     let traceparent = traceparent(&delivery);
     match delivery.holding(expansion.expand(changed, traceparent)).await {

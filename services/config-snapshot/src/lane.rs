@@ -34,8 +34,7 @@ pub(crate) async fn run(
 async fn handle(builder: Builder, lane: Lane, delivery: Delivery) {
     builder.metrics().waiting(lane, delivery.pending());
     let Ok(dirty) = Dirty::from_str(delivery.subject()) else {
-        tracing::error!(subject = delivery.subject(), "a mark that names no sandbox was set aside");
-        return delivery.set_aside("names no sandbox").await;
+        return delivery.not_understood("no known sandbox").await;
     };
     let traceparent = traceparent(&delivery);
     let built = delivery.holding(builder.refresh(dirty.sandbox_id, &traceparent)).await;

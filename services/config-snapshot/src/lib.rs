@@ -85,6 +85,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         process_id,
         quota: DEFAULT_QUOTA,
     })?;
+    service.metrics.register(|registry| bus.register(registry));
     let builder = Builder::new(Parts {
         database,
         bucket: Bucket::new(&bus, Name::Snapshots),

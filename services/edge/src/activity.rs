@@ -12,6 +12,7 @@ mod hub;
 mod line;
 mod lines;
 mod metrics;
+mod newest;
 mod reader;
 mod tail;
 

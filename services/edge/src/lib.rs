@@ -144,6 +144,7 @@ impl Edge {
         })
         .await?;
 
+        service.metrics.register(|registry| bus.register(registry));
         let (hub, entries, rights) = (Hub::default(), Entries::default(), Rights::default());
         let watched = service.metrics.register(watch::Metrics::register);
         let activity = Activity::new(&bus, service.metrics.register(activity::Metrics::register));

@@ -20,9 +20,9 @@ use uuid::Uuid;
 
 /// How long one attempt waits.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a read is tried while nobody serves it.
-const UNSERVED: Duration = Duration::from_secs(5);
-/// Attempts that may end without an answer, or with one that says that there can be none now.
+/// How long a read is tried while nobody serves it, or nobody answers: a process that is cut off refuses by then.
+const BOUND: Duration = Duration::from_secs(5);
+/// Attempts that may be answered with the word that there can be no answer now.
 const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -63,7 +63,7 @@ pub(crate) async fn sandbox_id(
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Reply, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
     loop {
-        let patience = PATIENCE.min(deadline.remaining());
+        let patience = PATIENCE.min(attempts.left(Instant::now()));
         let missed = match bus.request(subject, request.clone(), patience).await {
             Ok(reply) => match told(reply) {
                 Err(status) if status.code() == Code::Unavailable => Missed::Unable(status),
@@ -100,7 +100,7 @@ enum Missed {
 struct Attempts {
     began: Instant,
     deadline: Instant,
-    missed: u32,
+    unable: u32,
 }
 
 #[derive(Debug)]
@@ -111,30 +111,34 @@ enum Next {
 
 impl Attempts {
     const fn begin(began: Instant, deadline: Instant) -> Self {
-        Self { began, deadline, missed: 0 }
+        Self { began, deadline, unable: 0 }
+    }
+
+    /// Time until the last attempt has to have ended.
+    fn left(&self, now: Instant) -> Duration {
+        self.deadline.min(self.began + BOUND).duration_since(now)
     }
 
     fn after(&mut self, missed: Missed, now: Instant) -> Next {
         if now >= self.deadline {
             return Next::Give(Status::deadline_exceeded("no answer in time"));
         }
+        let more = now < self.began + BOUND;
         match missed {
-            Missed::Request(RequestError::NoResponders) if now < self.began + UNSERVED => Next::Again(PAUSE),
+            Missed::Request(RequestError::NoResponders) if more => Next::Again(PAUSE),
             Missed::Request(RequestError::NoResponders) => Next::Give(unavailable("nobody can answer this now")),
-            Missed::Request(RequestError::TimedOut) => self.again(Duration::ZERO, unavailable("no answer in time")),
-            Missed::Unable(status) => self.again(PAUSE, status),
+            Missed::Request(RequestError::TimedOut) if more => Next::Again(Duration::ZERO),
+            Missed::Request(RequestError::TimedOut) => Next::Give(unavailable("no answer in time")),
+            Missed::Unable(status) => {
+                self.unable += 1;
+                if more && self.unable < ATTEMPTS { Next::Again(PAUSE) } else { Next::Give(status) }
+            }
             Missed::Request(RequestError::Overloaded) => Next::Give(busy("too many reads are waiting")),
             Missed::Request(error) => {
                 tracing::error!(%error, "a read failed");
                 Next::Give(Status::internal("an internal error"))
             }
         }
-    }
-
-    /// Once more after a pause, or `last` if that was often enough.
-    fn again(&mut self, pause: Duration, last: Status) -> Next {
-        self.missed += 1;
-        if self.missed < ATTEMPTS { Next::Again(pause) } else { Next::Give(last) }
     }
 }
 
@@ -163,9 +167,10 @@ mod tests {
         );
 
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        let codes = [2, 4, 6]
+        let codes = [2, 4, 5]
             .map(|second| code(attempts.after(Missed::Request(RequestError::TimedOut), now + second * SECOND)));
         assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
+        assert_eq!(attempts.left(now + 4 * SECOND), SECOND, "the last attempt is the shorter");
     }
 
     #[test]

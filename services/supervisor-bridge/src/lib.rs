@@ -92,6 +92,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         ca: broker.ca().map(Into::into),
     })
     .await?;
+    service.metrics.register(|registry| bus.register(registry));
     let [connected, topology_there, renewed] = latches;
     // Ends early only if the process is told to stop while the broker is away.
     let Some(client) = until(&shutdown, CommandClient::new(&bus, COMMANDS)).await else { return Ok(()) };

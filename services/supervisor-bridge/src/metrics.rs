@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     update_wait: Histogram,
     results: Family<Outcome, Counter>,
     pub(crate) unknown_results: Counter,
+    /// Messages and entries that this version cannot read.
+    pub(crate) not_understood: Counter,
     reports: Family<Report, Counter>,
     observations: Family<Taken, Counter>,
     pub(crate) readiness_lapsed: Counter,
@@ -83,6 +85,7 @@ impl Metrics {
             update_wait: Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0]),
             results: Family::default(),
             unknown_results: Counter::default(),
+            not_understood: Counter::default(),
             reports: Family::default(),
             observations: Family::default(),
             readiness_lapsed: Counter::default(),
@@ -105,6 +108,11 @@ impl Metrics {
         counter("sessions_accepted", "Sessions that were accepted", &metrics.accepted);
         counter("sessions_refused", "Sessions that were not accepted", &metrics.refused);
         counter("session_results_unknown", "Answers to updates that are not known", &metrics.unknown_results);
+        counter(
+            "session_not_understood",
+            "Messages of supervisors and entries of the broker that this version does not know and left out",
+            &metrics.not_understood,
+        );
         counter("session_rereads", "Entries that were read again", &metrics.rereads);
         counter("session_missed_entries", "Entries found by reading again that had not been heard of", &metrics.missed);
         counter("readiness_lapsed", "Observations that were not repeated in time", &metrics.readiness_lapsed);

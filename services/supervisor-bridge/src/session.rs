@@ -302,8 +302,13 @@ impl Session {
                 self.answered(&answer, now);
                 None
             }
+            Some(Payload::Heartbeat(_)) => None,
             // Relays are not served yet; anything else is from a later version.
-            _ => None,
+            _ => {
+                self.bridge.metrics.not_understood.inc();
+                tracing::debug!(sandbox_id = %self.sandbox_id, "a message of a kind that is not served; left out");
+                None
+            }
         }
     }
 
@@ -404,6 +409,7 @@ impl Session {
         match entry::read(value) {
             Ok(entry) => self.outbox.offer(entry, Instant::now()),
             Err(error) => {
+                self.bridge.metrics.not_understood.inc();
                 tracing::error!(sandbox_id = %self.sandbox_id, %error, "an entry is left out");
                 false
             }
@@ -414,6 +420,7 @@ impl Session {
         match SandboxEntry::decode(value) {
             Ok(entry) => self.known.end(&entry),
             Err(_) => {
+                self.bridge.metrics.not_understood.inc();
                 tracing::error!(sandbox_id = %self.sandbox_id, "a projected sandbox cannot be decoded; left out");
                 None
             }

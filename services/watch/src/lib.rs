@@ -65,6 +65,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     })?;
     let reads =
         Reads { database: database.clone(), page_tokens: keys.page_tokens()?, service_urls: service_urls.into() };
+    service.metrics.register(|registry| bus.register(registry));
     let serve_metrics = service.metrics.register(serve::Metrics::register);
     let projector = Projector::new(&bus, database.clone(), service.metrics.register(project::Metrics::register));
 

@@ -77,8 +77,7 @@ impl Projector {
     /// Handles one mark. It is acked when the entry stands.
     pub(crate) async fn take(&self, mark: Delivery) {
         let Ok(changed) = mark.subject().parse::<Changed>() else {
-            tracing::error!(subject = mark.subject(), "a mark of no known object; set aside");
-            return mark.set_aside("no known object").await;
+            return mark.not_understood("no known object").await;
         };
         match mark.holding(self.project(changed)).await {
             Ok(()) => mark.ack().await,

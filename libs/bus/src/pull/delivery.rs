@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_nats::{Client, Message, Subject};
 use bytes::Bytes;
+use prometheus_client::metrics::counter::Counter;
 use roadstead_proto::subject::REPLY_HEADER;
 use tokio::runtime::Handle;
 
@@ -15,6 +16,8 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(1500);
 /// The first pause of a message whose holder dropped it undecided; it doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Deliveries, over about a minute, of a message that none of the replicas that had it knows.
+const ATTEMPTS_OF_A_STRANGER: u64 = 16;
 
 /// A message taken from a consumer, to be decided by exactly one of [`ack`](Self::ack), [`put_back`](Self::put_back) and
 /// [`set_aside`](Self::set_aside). One that is dropped undecided is put back. An ack is no proof of ownership: a holder
@@ -28,16 +31,18 @@ pub struct Delivery {
     subject: Subject,
     payload: Bytes,
     reply: Option<String>,
+    not_understood: Counter,
 }
 
 impl Delivery {
     /// None if the message carries no ack subject.
-    pub(super) fn new(client: Client, message: Message) -> Option<Self> {
+    pub(super) fn new(client: Client, not_understood: Counter, message: Message) -> Option<Self> {
         let ack = message.reply?;
         let delivered = Delivered::parse(&ack)?;
         let reply = message.headers.as_ref().and_then(|headers| headers.get(REPLY_HEADER));
         let reply = reply.map(|value| value.as_str().to_owned());
-        Some(Self { client, ack: Some(ack), delivered, subject: message.subject, payload: message.payload, reply })
+        let Message { subject, payload, .. } = message;
+        Some(Self { client, ack: Some(ack), delivered, subject, payload, reply, not_understood })
     }
 
     /// The subject the message was published to.
@@ -90,6 +95,23 @@ impl Delivery {
     /// record of its own.
     pub async fn set_aside(mut self, reason: &str) {
         self.decide(Bytes::from(format!("+TERM {reason}"))).await;
+    }
+
+    /// The message is of a kind that this process does not know. A replica of a later version may: it is put back for one,
+    /// and set aside when none has taken it. Counted each time.
+    pub async fn not_understood(self, reason: &str) {
+        self.not_understood.inc();
+        let subject = self.subject();
+        match pause_of_a_stranger(self.attempt()) {
+            Some(pause) => {
+                tracing::warn!(subject, reason, ?pause, "a message is not understood here; put back");
+                self.put_back(pause).await;
+            }
+            None => {
+                tracing::error!(subject, reason, "a message was understood by nobody; set aside");
+                self.set_aside(reason).await;
+            }
+        }
     }
 
     /// Tells the broker that the holder is at work, which restarts the ack wait.
@@ -148,6 +170,11 @@ fn pause_after(attempt: u64) -> Duration {
     FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE)
 }
 
+/// None: nobody knows it.
+fn pause_of_a_stranger(attempt: u64) -> Option<Duration> {
+    (attempt < ATTEMPTS_OF_A_STRANGER).then(|| pause_after(attempt))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +184,12 @@ mod tests {
         assert_eq!(pause_after(1), FIRST_PAUSE);
         assert_eq!(pause_after(3), FIRST_PAUSE * 4);
         assert_eq!(pause_after(u64::MAX), LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn what_nobody_understands_is_offered_for_about_a_minute() {
+        let pauses: Vec<_> = (1..).map_while(pause_of_a_stranger).collect();
+        let all: Duration = pauses.iter().sum();
+        assert!((40..90).contains(&all.as_secs()), "{all:?}");
     }
 }

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::stream::DiscardPolicy;
 use bytes::Bytes;
 use roadstead_bus::pull::{self, Delivery};
+use roadstead_bus::queue::{self, Backlog};
+use roadstead_bus::{EnqueueError, topology};
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::{Consumer, Stream};
 use roadstead_proto::subject::{Changed, Dirty, Kind, Lane};
+use roadstead_testkit::eventually;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
@@ -142,4 +146,69 @@ async fn marks_of_one_object_coalesce_while_both_slots_are_at_work() {
     last.ack().await;
     taker.stop().await;
     assert!(deliveries.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_stream_of_marks_at_its_limit_refuses_what_is_new_drops_nothing_and_takes_what_replaces() {
+    let world = World::new().await;
+    let (one, change) = (
+        |n: u128| Dirty { lane: Lane::One, workspace_id: Uuid::nil(), sandbox_id: Uuid::from_u128(n) }.to_string(),
+        |n: u128| Changed { kind: Kind::Sandbox, workspace_id: Uuid::nil(), object_id: Uuid::from_u128(n) }.to_string(),
+    );
+    let subjects: [(Stream, &dyn Fn(u128) -> String); 2] = [(Stream::Dirty, &one), (Stream::Changes, &change)];
+    for (stream, subject) in subjects {
+        world.adjust(stream, |config| config.max_messages = 2).await;
+        let mark = async |n: u128| world.admission.enqueue(subject(n), "mark".into(), None).await;
+        mark(1).await.unwrap();
+        mark(2).await.unwrap();
+        assert!(matches!(mark(3).await, Err(EnqueueError::Full)), "{stream:?}");
+        mark(1).await.unwrap();
+        assert_eq!(world.held(stream).await, 2, "{stream:?}");
+        // Admission finds the limit at its next look.
+        topology::ensure(&world.admission, 1).await.unwrap();
+        mark(3).await.unwrap();
+        assert_eq!(world.held(stream).await, 3, "{stream:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_marks_that_was_made_to_drop_is_made_to_refuse_again() {
+    let world = World::new().await;
+    for stream in [Stream::Dirty, Stream::Changes] {
+        world.adjust(stream, |config| config.discard = DiscardPolicy::Old).await;
+        topology::ensure(&world.admission, 1).await.unwrap();
+        world.adjust(stream, |config| assert_eq!(config.discard, DiscardPolicy::New)).await;
+    }
+}
+
+#[tokio::test]
+async fn marks_at_the_limit_of_what_may_be_unacked_wait_and_all_of_them_come() {
+    const MARKS: u32 = 40;
+    let world = World::new().await;
+    let consumer = Consumer::Expansion;
+    let most = consumer.config().max_ack_pending.cast_unsigned();
+    for n in 0..MARKS {
+        let object_id = Uuid::from_u128(n.into());
+        let mark = Changed { kind: Kind::Provider, workspace_id: Uuid::nil(), object_id }.to_string();
+        world.admission.enqueue(mark, Bytes::from(n.to_string()), None).await.unwrap();
+    }
+    // Two replicas with more slots than may be unacked; one of them never says a word of what it has.
+    let (frozen, mut silent) = taker(&world, consumer, 8).await;
+    let held = [next(&mut silent).await, next(&mut silent).await];
+    let backlog = queue::backlog(&world.admission, consumer).await.unwrap();
+    assert_eq!(backlog, Backlog { pending: u64::from(MARKS) - most, unacked: most });
+    frozen.abort().await;
+    let (taker, mut deliveries) = taker(&world, consumer, 8).await;
+    let mut came = std::collections::BTreeSet::new();
+    while came.len() < MARKS as usize {
+        let job = next(&mut deliveries).await;
+        came.insert(job.text().to_owned());
+        job.ack().await;
+    }
+    eventually(LONG, "nothing is left", || async {
+        queue::backlog(&world.admission, consumer).await.is_ok_and(|left| left == Backlog { pending: 0, unacked: 0 })
+    })
+    .await;
+    taker.stop().await;
+    drop(held);
 }

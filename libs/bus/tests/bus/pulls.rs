@@ -3,16 +3,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use roadstead_bus::Bus;
 use roadstead_bus::pull::{self, Delivery};
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::{Consumer, Stream};
-use roadstead_testkit::eventually;
+use roadstead_testkit::proxy::Direction;
+use roadstead_testkit::{Proxy, eventually};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{LONG, Log, Running, World, keep_topology, lines, log};
+use crate::world::{LONG, Log, Running, World, connect, keep_topology, lines, log};
 
 const SUBJECT: &str = "roadstead.command.CreateSandbox";
 
@@ -326,6 +329,65 @@ async fn a_loop_that_is_stopped_finishes_what_it_took_and_leaves_the_rest_to_oth
     world.holds(Stream::Commands, 0).await;
     assert!(sent.elapsed() < Duration::from_secs(3), "{:?}", sent.elapsed());
     second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_to_which_nothing_finds_its_way_begins_anew_at_another_inbox_and_is_counted() {
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let proxy = Proxy::before_broker(world.broker.port()).await;
+    let bus = connect(proxy.nats_url(), Role::Admission).await;
+    let log = log();
+    // The broker never hears of the inbox of the loop.
+    proxy.drop_messages(Direction::ToServer, &format!("{}.pull.", bus.inbox().prefix()), 1);
+    let worker = worker(bus.clone(), 2, &log);
+    proxy.dropped(1).await;
+    assert_eq!(stalls(&bus), 0.0);
+    let sent = Instant::now();
+    publish(&edge, (0..10).map(|n| n.to_string())).await;
+    lines(&log, 10).await;
+    world.holds(Stream::Commands, 0).await;
+    assert_eq!(stalls(&bus), 1.0);
+    assert!(sent.elapsed() < Duration::from_secs(20), "{:?}", sent.elapsed());
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_replica_does_not_understand_is_taken_by_one_that_does_and_counted() {
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let (old, log) = (world.bus(Role::Admission).await, log());
+    let stranger = Running::start({
+        let bus = old.clone();
+        move |stop| async move {
+            let handler = |delivery: Delivery| delivery.not_understood("of a later version");
+            pull::run(&bus, Consumer::Commands, 1, stop, handler).await.unwrap();
+        }
+    });
+    publish(&edge, ["x".to_owned()]).await;
+    eventually(LONG, "it was seen", || async {
+        metric(&old, "broker_not_understood_total{consumer=\"admission-commands\"}") >= 1.0
+    })
+    .await;
+    let newer = worker(world.bus(Role::Admission).await, 1, &log);
+    let lines = lines(&log, 1).await;
+    assert!(lines[0].0 == "x" && lines[0].1 > 1, "{lines:?}");
+    world.holds(Stream::Commands, 0).await;
+    stranger.stop().await;
+    newer.stop().await;
+}
+
+fn stalls(bus: &Bus) -> f64 {
+    metric(bus, "broker_stalls_total{consumer=\"admission-commands\"}")
+}
+
+/// A metric of a connection; zero if it is not there.
+fn metric(bus: &Bus, series: &str) -> f64 {
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    bus.register(&mut registry);
+    encode(&mut text, &registry).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(series));
+    value.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

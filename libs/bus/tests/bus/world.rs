@@ -66,7 +66,11 @@ impl World {
 }
 
 pub(crate) async fn bus(broker: &Broker, role: Role) -> Bus {
-    let settings = ConnectSettings { url: broker.url(), name: role.name().into(), role, nkey_seed: None, ca: None };
+    connect(broker.url(), role).await
+}
+
+pub(crate) async fn connect(url: String, role: Role) -> Bus {
+    let settings = ConnectSettings { url, name: role.name().into(), role, nkey_seed: None, ca: None };
     let bus = Bus::connect(settings).await.unwrap();
     tokio::time::timeout(LONG, bus.connected()).await.unwrap();
     bus

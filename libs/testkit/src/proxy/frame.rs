@@ -3,7 +3,7 @@
 /// A whole operation of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The subject, if it is a message.
+    /// The subject, if it is a message or a subscription.
     pub subject: Option<String>,
     /// All its bytes.
     pub bytes: Vec<u8>,
@@ -28,23 +28,28 @@ impl Framer {
 
     fn next(&mut self) -> Option<Frame> {
         let line = self.buffer.windows(2).position(|pair| pair == b"\r\n")? + 2;
-        let head = message_head(&self.buffer[..line]);
-        let length = line + head.as_ref().map_or(0, |(_, payload)| payload + 2);
+        let (subject, payload) = head(&self.buffer[..line]);
+        let length = line + payload.map_or(0, |payload| payload + 2);
         if self.buffer.len() < length {
             return None;
         }
         let rest = self.buffer.split_off(length);
         let bytes = std::mem::replace(&mut self.buffer, rest);
-        Some(Frame { subject: head.map(|(subject, _)| subject), bytes })
+        Some(Frame { subject, bytes })
     }
 }
 
-/// Subject and length of a message's payload: `MSG` and `HMSG` come from the server, `PUB` and `HPUB` from clients.
-fn message_head(line: &[u8]) -> Option<(String, usize)> {
-    let words: Vec<&str> = std::str::from_utf8(line).ok()?.split_ascii_whitespace().collect();
-    let (verb, subject, length) = (words.first()?, words.get(1)?, words.last()?);
-    let is_message = ["MSG", "HMSG", "PUB", "HPUB"].iter().any(|known| verb.eq_ignore_ascii_case(known));
-    Some((is_message.then(|| (*subject).to_owned())?, length.parse().ok()?))
+/// The subject of a message or a subscription, and the length of a message's payload: `MSG` and `HMSG` come from the
+/// server, `PUB`, `HPUB` and `SUB` from clients.
+fn head(line: &[u8]) -> (Option<String>, Option<usize>) {
+    let words: Vec<&str> = std::str::from_utf8(line).unwrap_or_default().split_ascii_whitespace().collect();
+    let &[verb, subject, .., last] = &words[..] else { return (None, None) };
+    let is = |known: &str| verb.eq_ignore_ascii_case(known);
+    match last.parse() {
+        Ok(length) if ["MSG", "HMSG", "PUB", "HPUB"].into_iter().any(is) => (Some(subject.to_owned()), Some(length)),
+        _ if is("SUB") => (Some(subject.to_owned()), None),
+        _ => (None, None),
+    }
 }
 
 #[cfg(test)]
@@ -64,9 +69,11 @@ mod tests {
             };
             (Some(subject), [head.as_bytes(), &payload, b"\r\n"].concat())
         });
-        let other = prop::sample::select(vec!["PING\r\n", "+OK\r\n", "INFO {\"a\": 1}\r\n", "SUB a.b 3\r\n"])
+        let other = prop::sample::select(vec!["PING\r\n", "+OK\r\n", "INFO {\"a\": 1}\r\n", "UNSUB 3\r\n"])
             .prop_map(|line| (None, line.as_bytes().to_vec()));
-        prop_oneof![message, other]
+        let subscription = prop::sample::select(vec!["SUB a.b 3\r\n", "SUB a.b group 3\r\n"])
+            .prop_map(|line| (Some("a.b".to_owned()), line.as_bytes().to_vec()));
+        prop_oneof![message, other, subscription]
     }
 
     proptest! {

@@ -164,7 +164,6 @@ fn what_is_no_command_is_poison_and_a_foreign_key_is_not() {
     let other = inbox.answer(Uuid::from_u128(7));
     let moved = subject::command(Method::StartSandbox);
     for (subject, reply, payload) in [
-        ("roadstead.command.Nonsense", Some(&reply), &good),
         (&subject, None, &good),
         (&subject, Some(&bridge), &good),
         (&subject, Some(&other), &good),
@@ -174,6 +173,7 @@ fn what_is_no_command_is_poison_and_a_foreign_key_is_not() {
         let opened = open(subject, reply.map(String::as_str), payload);
         assert!(matches!(opened, Err(Unopened::Poison(_))), "{subject} {reply:?}");
     }
+    assert_eq!(open("roadstead.command.Later", Some(&reply), &good), Err(Unopened::UnknownName));
     let elsewhere = AdmissionSeal::new([("b".to_owned(), SecretKey::from_bytes([6; 32]))]);
     let foreign = DoorSeal::new(elsewhere.public_keys().next().unwrap().1, "b").unwrap();
     let foreign = Doors { door: foreign, ..self::doors() }.sealed(id, "StopSandbox", user());

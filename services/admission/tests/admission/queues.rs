@@ -44,6 +44,28 @@ async fn poison_is_set_aside_with_a_row_and_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_that_no_replica_knows_is_offered_to_others_and_set_aside_with_a_row() {
+    let world = World::new().await;
+    world.workspace("w").await;
+    let command = command("CreateLater", principal(&root()), &create_sandbox("w", "later", ""), LONG);
+    let id = Uuid::try_parse(&command.command_id).unwrap();
+    let envelope: Bytes = world.edge.seal.seal_command(id, &command.encode_to_vec()).encode_to_vec().into();
+    let reply = world.edge.bus.inbox().answer(id);
+    let sent = std::time::Instant::now();
+    world.edge.bus.enqueue("roadstead.command.CreateLater", envelope, Some(&reply)).await.unwrap();
+    // Meanwhile it holds nothing up.
+    world.sandbox("w", "still-served").await;
+    let side = tokio::sync::Mutex::new(world.session().await);
+    eventually(LONG, "it is set aside", async || {
+        side.lock().await.value("select count(*) from roadstead.set_aside where subject like '%.CreateLater'").await
+            == "1"
+    })
+    .await;
+    assert!(sent.elapsed() > Duration::from_secs(5), "a replica of a later version had no time to take it");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sandbox_speaks_for_itself_only_and_with_a_valid_token() {
     let world = World::new().await;
     world.workspace("w").await;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_bus::activity::{ReadError, Subjects};
-use roadstead_proto::activity::LINES;
+use roadstead_bus::activity::Subjects;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tonic::Status;
 use uuid::Uuid;
@@ -64,31 +63,15 @@ impl Activity {
             Some((sequence, stored)) => Lines::resume(wanted, sequence, stored, past),
             None => {
                 let mut tail = Tail::new(&wanted.filter, request);
-                self.scan(of, &mut tail).await.map_err(refused)?;
+                if !tail.is_empty() {
+                    self.reader.scan(of, |line| tail.see(&line)).await.map_err(refused)?;
+                }
                 let begin = tail.begin(past + 1);
                 Lines::tail(wanted, begin, past)
             }
         };
         let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
         Ok(Some(Follower { of, reader, metrics, news, lines, pause: FIRST_PAUSE }))
-    }
-
-    /// Shows the tail everything that there is.
-    async fn scan(&self, of: Subjects, tail: &mut Tail<'_>) -> Result<(), ReadError> {
-        if tail.is_empty() {
-            return Ok(());
-        }
-        let (mut from, mut seen) = (1, 0);
-        // A sandbox that writes faster than this reads would never end it; twice of what it can have is enough.
-        while seen < 4 * LINES as usize {
-            let page = self.reader.scan(of, from).await?;
-            page.lines.iter().for_each(|line| tail.see(line));
-            (from, seen) = (page.through + 1, seen + page.lines.len());
-            if page.end {
-                break;
-            }
-        }
-        Ok(())
     }
 }
 

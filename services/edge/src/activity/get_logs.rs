@@ -1,7 +1,5 @@
 //! `GetSandboxLogs`: the newest wanted lines of a sandbox.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::activity::{ReadError, Subjects};
@@ -15,6 +13,7 @@ use uuid::Uuid;
 
 use super::Activity;
 use super::filter::Filter;
+use super::newest::Newest;
 use super::reader::refused;
 use crate::read;
 
@@ -34,79 +33,62 @@ impl Activity {
         let sandbox_id = read::sandbox_id(&self.bus, call, workspace_scope, sandbox).await?;
         let filter = Filter::new(("sources", sources), ("min_level", &min_level), since_time)?;
         let most = if lines == 0 { LINES } else { lines.min(LINES) };
-        let mut newest = NewestLines::new(filter, most as usize);
-        let reading = self.read_logs(sandbox_id, &mut newest);
+        let mut log = Log::new(filter, most as usize);
+        let reading = self.read_log(sandbox_id, &mut log);
         timeout_at(call.deadline.instant, reading)
             .await
             .map_err(|_| Status::deadline_exceeded("the lines could not be read in time"))?
             .map_err(refused)?;
-        Ok(Reply::new(newest.response().encode_to_vec()))
+        Ok(Reply::new(log.response().encode_to_vec()))
     }
 
-    async fn read_logs(&self, sandbox_id: Uuid, newest: &mut NewestLines) -> Result<(), ReadError> {
+    async fn read_log(&self, sandbox_id: Uuid, log: &mut Log) -> Result<(), ReadError> {
         let of = Subjects { sandbox_id, kind: Some(Kind::Log) };
-        let mut from = 1;
-        // Not more than twice what a sandbox can have, however fast it writes.
-        while newest.seen < 4 * LINES as usize {
-            let page = self.reader.scan(of, from).await?;
-            from = page.through + 1;
-            for line in page.lines {
-                newest.see(line.sequence, line.content);
-            }
-            if page.end {
-                break;
-            }
-        }
+        self.reader.scan(of, |line| log.see(line.sequence, line.content)).await?;
         // While a page was read, what lay between it and the next one may have been trimmed. From the oldest that is still
         // there on, nothing was.
         let oldest = self.reader.oldest(sandbox_id, Kind::Log).await?;
-        newest.trim(oldest.unwrap_or(u64::MAX));
+        log.trim(oldest.unwrap_or(u64::MAX));
         Ok(())
     }
 }
 
-/// The newest wanted lines of what it is shown. Pure.
-struct NewestLines {
+/// A sandbox's log as it is shown, line by line. Pure.
+struct Log {
     filter: Filter,
-    most: usize,
-    kept: VecDeque<(u64, SandboxLogLine)>,
+    wanted: Newest<SandboxLogLine>,
     /// Sequences of all lines, wanted or not.
-    all: VecDeque<u64>,
-    seen: usize,
+    all: Vec<u64>,
 }
 
-impl NewestLines {
-    fn new(filter: Filter, most: usize) -> Self {
-        Self { filter, most, kept: VecDeque::new(), all: VecDeque::new(), seen: 0 }
+impl Log {
+    const fn new(filter: Filter, most: usize) -> Self {
+        Self { filter, wanted: Newest::new(most), all: Vec::new() }
     }
 
     fn see(&mut self, sequence: u64, content: Content) {
-        self.seen += 1;
         let Content::Log(log) = content else { return };
-        self.all.push_back(sequence);
+        self.all.push(sequence);
         if self.filter.wants(&log) && self.filter.is_recent(log.event_time.as_ref()) {
-            self.kept.push_back((sequence, log));
-        }
-        if self.kept.len() > self.most {
-            self.kept.pop_front();
+            self.wanted.see(sequence, log);
         }
     }
 
     /// Forgets what is older.
     fn trim(&mut self, oldest: u64) {
         self.all.retain(|sequence| *sequence >= oldest);
-        self.kept.retain(|(sequence, _)| *sequence >= oldest);
+        self.wanted.trim(oldest);
     }
 
     /// The answer, without the oldest lines that would make it too large.
     fn response(self) -> GetSandboxLogsResponse {
         let mut room = ANSWER_BYTES;
-        let fits = |(_, log): &(u64, SandboxLogLine)| {
+        let fits = |log: &SandboxLogLine| {
             let left = room.checked_sub(log.encoded_len() + 8);
             room = left.unwrap_or(0);
             left.is_some()
         };
-        let mut logs = self.kept.into_iter().rev().take_while(fits).map(|(_, log)| log).collect::<Vec<_>>();
+        let mut logs = self.wanted.newest_first().take_while(fits).collect::<Vec<_>>();
         logs.reverse();
         GetSandboxLogsResponse { logs, buffer_total: u32::try_from(self.all.len()).unwrap_or(u32::MAX) }
     }
@@ -121,21 +103,21 @@ mod tests {
         response.logs.iter().map(|log| log.message.as_str()).collect()
     }
 
-    fn newest(most: usize, least: &str, levels: &[&str]) -> NewestLines {
-        let mut newest = NewestLines::new(filter(least), most);
+    fn shown(most: usize, least: &str, levels: &[&str]) -> Log {
+        let mut shown = Log::new(filter(least), most);
         for (at, level) in levels.iter().enumerate() {
             let sequence = at as u64 + 1;
-            newest.see(sequence, if *level == "event" { event(sequence) } else { log(sequence, level) }.content);
+            shown.see(sequence, if *level == "event" { event(sequence) } else { log(sequence, level) }.content);
         }
-        newest
+        shown
     }
 
     #[test]
     fn the_newest_wanted_lines_are_shown_oldest_first_and_all_are_counted() {
         let levels = ["INFO", "ERROR", "event", "ERROR", "INFO", "ERROR"];
-        let response = newest(2, "ERROR", &levels).response();
+        let response = shown(2, "ERROR", &levels).response();
         assert_eq!((messages(&response), response.buffer_total), (vec!["4", "6"], 5));
-        let mut trimmed = newest(9, "", &levels);
+        let mut trimmed = shown(9, "", &levels);
         trimmed.trim(4);
         let response = trimmed.response();
         assert_eq!((messages(&response), response.buffer_total), (vec!["4", "5", "6"], 3));
@@ -143,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_answer_stays_below_what_clients_accept() {
-        let mut large = NewestLines::new(filter(""), 2000);
+        let mut large = Log::new(filter(""), 2000);
         for sequence in 1..=2000 {
             let Content::Log(line) = log(sequence, "INFO").content else { panic!("a log") };
             large.see(sequence, Content::Log(SandboxLogLine { message: "x".repeat(4000), ..line }));

@@ -68,10 +68,21 @@ impl Reader {
         Ok(Page { lost, ..page })
     }
 
-    /// The next page from `from` on, for who goes through all there is and takes it as it finds it.
-    pub(crate) async fn scan(&self, of: Subjects, from: u64) -> Result<Page, ReadError> {
-        let _turn = self.scans.acquire().await.map_err(|_| ReadError::Unavailable)?;
-        self.read(of, from, SCAN).await.map(|(page, _)| page)
+    /// Goes through all there is, and takes it as it finds it. A sandbox that writes faster than this reads would never
+    /// end it: twice of what there can be is enough.
+    pub(crate) async fn scan(&self, of: Subjects, mut see: impl FnMut(Line)) -> Result<(), ReadError> {
+        let (mut from, mut seen) = (1, 0);
+        while seen < 4 * LINES as usize {
+            let turn = self.scans.acquire().await.map_err(|_| ReadError::Unavailable)?;
+            let (page, _) = self.read(of, from, SCAN).await?;
+            drop(turn);
+            (from, seen) = (page.through + 1, seen + page.lines.len());
+            page.lines.into_iter().for_each(&mut see);
+            if page.end {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A page, and how many messages remained from its first on.

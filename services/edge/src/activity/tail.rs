@@ -1,13 +1,12 @@
 //! Where the last so many wanted lines and events begin. Pure.
 
-use std::collections::VecDeque;
-
 use roadstead_proto::activity::{EVENTS, Kind, LINES};
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use roadstead_proto::internal::activity_line::Content;
 
 use super::filter::Filter;
 use super::line::Line;
+use super::newest::Newest;
 
 /// Lines before the live ones when a client does not say how many.
 const DEFAULT: u32 = 200;
@@ -16,15 +15,8 @@ const DEFAULT: u32 = 200;
 #[derive(Debug)]
 pub(crate) struct Tail<'a> {
     filter: &'a Filter,
-    logs: Newest,
-    events: Newest,
-}
-
-/// Sequences of the newest few.
-#[derive(Debug)]
-struct Newest {
-    most: usize,
-    kept: VecDeque<u64>,
+    logs: Newest<()>,
+    events: Newest<()>,
 }
 
 /// From where each kind is shown.
@@ -40,12 +32,12 @@ impl<'a> Tail<'a> {
         let asked = if request.log_tail_lines == 0 { DEFAULT } else { request.log_tail_lines.min(LINES) };
         let logs = if request.follow_logs { asked } else { 0 };
         let events = if request.follow_events { request.event_tail.min(EVENTS) } else { 0 };
-        Self { filter, logs: Newest::new(logs), events: Newest::new(events) }
+        Self { filter, logs: Newest::new(logs as usize), events: Newest::new(events as usize) }
     }
 
     /// Whether there is nothing to look for.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.logs.most == 0 && self.events.most == 0
+        self.logs.most() == 0 && self.events.most() == 0
     }
 
     /// Takes note of a line, in the order of sequences.
@@ -54,29 +46,16 @@ impl<'a> Tail<'a> {
             return;
         }
         match &line.content {
-            Content::Log(log) if self.filter.wants(log) => self.logs.see(line.sequence),
+            Content::Log(log) if self.filter.wants(log) => self.logs.see(line.sequence, ()),
             Content::Log(_) => {}
-            Content::Event(_) => self.events.see(line.sequence),
+            Content::Event(_) => self.events.see(line.sequence, ()),
         }
     }
 
     /// Where they begin; at `end` where there are none.
     pub(crate) fn begin(&self, end: u64) -> Begin {
-        let first = |newest: &Newest| newest.kept.front().copied().unwrap_or(end);
+        let first = |newest: &Newest<()>| newest.first().unwrap_or(end);
         Begin { log: first(&self.logs), event: first(&self.events) }
-    }
-}
-
-impl Newest {
-    fn new(most: u32) -> Self {
-        Self { most: most as usize, kept: VecDeque::new() }
-    }
-
-    fn see(&mut self, sequence: u64) {
-        self.kept.push_back(sequence);
-        if self.kept.len() > self.most {
-            self.kept.pop_front();
-        }
     }
 }
 

@@ -1,0 +1,42 @@
+//! What operators see of a connection to the broker.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// The durable consumer that something is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Of {
+    pub(crate) consumer: &'static str,
+}
+
+/// Counters of one connection. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    pub(crate) connections: Counter,
+    pub(crate) drops: Counter,
+    pub(crate) violations: Counter,
+    pub(crate) stalls: Family<Of, Counter>,
+    pub(crate) not_understood: Family<Of, Counter>,
+}
+
+impl Metrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let Self { connections, drops, violations, stalls, not_understood } = self.clone();
+        let under = registry.sub_registry_with_prefix("broker");
+        under.register("connections", "Connections to the broker that were established", connections);
+        under.register("drops", "Times that messages were dropped because a reader was too slow", drops);
+        under.register("violations", "Operations that the broker does not permit to this role", violations);
+        under.register(
+            "stalls",
+            "Times that a consumer brought nothing although messages and free slots waited, and was begun anew",
+            stalls,
+        );
+        under.register(
+            "not_understood",
+            "Deliveries of a kind that this process does not know, put back for others or in the end set aside",
+            not_understood,
+        );
+    }
+}
