@@ -8,11 +8,13 @@ use futures_util::{Stream, stream};
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_door::Call;
+use roadstead_door::auth::Standing;
 use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
 use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use uuid::Uuid;
 
@@ -27,9 +29,6 @@ use crate::read;
 
 /// How long a stream waits for its first state.
 const BEGIN: Duration = Duration::from_secs(10);
-/// How long one attempt to authorize a caller again takes at most, and how long a caller may watch on without one that
-/// succeeded.
-const AUTHORIZE: Duration = Duration::from_secs(5);
 /// Callers that are authorized again at the same time.
 const AUTHORIZING: usize = 64;
 
@@ -106,7 +105,18 @@ impl Watches {
         };
         let lines = self.activity.follow(id, &request).await?;
         let counted = self.metrics.opened();
-        let open = Open { caller, watcher, rights, following, lines, ended: false, _place: place, _counted: counted };
+        let standing = call.standing.clone();
+        let open = Open {
+            caller,
+            standing,
+            watcher,
+            rights,
+            following,
+            lines,
+            ended: false,
+            _place: place,
+            _counted: counted,
+        };
         Ok(stream::unfold(open, |mut open| async move { Some((open.next().await?, open)) }))
     }
 }
@@ -125,19 +135,20 @@ impl Caller {
         read::sandbox_id(&self.watches.bus, &self.call, self.scope.clone(), self.sandbox.clone()).await
     }
 
-    /// Whether the caller may watch on. Whether the name still denotes the same sandbox does not matter here.
-    async fn authorize(&mut self) -> Result<(), Status> {
+    /// Whether the caller may watch on, which has to be known by then. Whether the name still denotes the same sandbox
+    /// does not matter here.
+    async fn authorize(&mut self, by: Instant) -> Result<(), Status> {
         let authorizing = Arc::clone(&self.watches.authorizing);
-        let _turn = authorizing.acquire().await.map_err(|_| Status::internal("an internal error"))?;
-        self.call.deadline = Deadline::after(AUTHORIZE);
-        match self.resolve().await {
-            Ok(_) => Ok(()),
-            Err(status) if status.code() == Code::NotFound => Ok(()),
-            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
-                self.watches.metrics.denied();
-                Err(status)
-            }
-            Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
+        self.call.deadline = Deadline::after(by - Instant::now());
+        let asking = async {
+            let _turn = authorizing.acquire().await;
+            self.resolve().await
+        };
+        match timeout_at(by, asking).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(status)) if status.code() == Code::NotFound => Ok(()),
+            Ok(Err(status)) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => Err(status),
+            Ok(Err(_)) | Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
         }
     }
 }
@@ -145,6 +156,7 @@ impl Caller {
 /// An open stream.
 struct Open {
     caller: Caller,
+    standing: Option<Standing>,
     watcher: Watcher,
     rights: Option<RightsWatcher>,
     following: Following,
@@ -161,6 +173,12 @@ impl Open {
             return None;
         }
         loop {
+            let lapses = async {
+                match &mut self.standing {
+                    Some(standing) => standing.lapses().await,
+                    None => std::future::pending().await,
+                }
+            };
             let in_doubt = async {
                 match &mut self.rights {
                     Some(rights) => rights.in_doubt().await,
@@ -186,10 +204,10 @@ impl Open {
             tokio::select! {
                 // First: nothing is sent to somebody who may not see it.
                 biased;
-                () = in_doubt => {
-                    if let Err(status) = self.caller.authorize().await {
-                        self.ended = true;
-                        return Some(Err(status));
+                status = lapses => return Some(Err(self.denied(status))),
+                by = in_doubt => {
+                    if let Err(status) = self.caller.authorize(by).await {
+                        return Some(Err(self.denied(status)));
                     }
                 }
                 step = step => match step {
@@ -200,5 +218,12 @@ impl Open {
                 line = line => return Some(Ok(line)),
             }
         }
+    }
+
+    /// Ends it.
+    fn denied(&mut self, status: Status) -> Status {
+        self.ended = true;
+        self.caller.watches.metrics.denied();
+        status
     }
 }
