@@ -85,7 +85,9 @@ impl Rights {
     fn changed(&self, workspace_id: Uuid, entry: Option<RightsEntry>) {
         let mut state = self.lock();
         state.changes += 1;
-        if let Some(watched) = state.workspaces.get(&workspace_id) {
+        // A workspace goes after its sandboxes, and each stream ends with its own.
+        let gone = entry.as_ref().is_some_and(|entry| entry.gone);
+        if let Some(watched) = state.workspaces.get(&workspace_id).filter(|_| !gone) {
             watched.members.send_replace(match entry {
                 Some(entry) => Members::Are(Arc::new(entry.members.into_keys().collect())),
                 None => Members::Unknown { after: Instant::now() },
@@ -193,6 +195,8 @@ mod tests {
         assert!(in_doubt(&mut alice));
         rights.changed(WORKSPACE, None);
         assert!(in_doubt(&mut alice));
+        rights.changed(WORKSPACE, Some(RightsEntry { gone: true, ..Default::default() }));
+        assert!(!in_doubt(&mut alice), "its sandbox has gone before");
     }
 
     #[tokio::test(start_paused = true)]
