@@ -432,7 +432,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1024 * roadstead_testkit::soak::factor(), ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 256 * roadstead_testkit::soak::factor(), ..Default::default() })]
 
     #[test]
     fn whatever_is_lost_late_repeated_or_slow_versions_rise_and_the_last_state_is_shown(
