@@ -74,13 +74,12 @@ async fn bus(stack: &mut Stack) -> Bus {
     bus
 }
 
-/// Waits until each entry of the projection shows what Postgres has.
+/// Waits until each entry of the projection shows what Postgres has now.
 async fn is_rebuilt(stack: &mut Stack, workspace: &str) {
     let bucket = Bucket::new(&bus(stack).await, Name::Sandboxes);
-    for (workspace_id, sandbox_id, name, _) in rows(stack, workspace).await {
+    for (workspace_id, sandbox_id, name, version) in rows(stack, workspace).await {
         let key = SandboxKey::Sandbox { workspace_id, sandbox_id }.to_string();
         eventually(HEALED, &format!("the projection shows the state of {name}"), async || {
-            let version = rows(stack, workspace).await.into_iter().find(|row| row.1 == sandbox_id).unwrap().3;
             let entry = bucket.read_from_leader(&key).await.map_err(|error| error.to_string())?;
             let entry = entry.value.map(|value| SandboxEntry::decode(value).unwrap());
             match entry {
@@ -113,7 +112,7 @@ async fn until_heartbeats(stack: &Stack, what: &str, is_so: impl Fn(f64) -> bool
 #[tokio::test(flavor = "multi_thread")]
 async fn a_projection_that_is_lost_or_rolled_back_is_rebuilt_and_no_stream_ends_or_goes_back() {
     let mut stack = Stack::start(Plan::pairs()).await;
-    let workspace = generate::unique("projection");
+    let workspace = generate::unique("kept");
     let request = CreateWorkspaceRequest { name: workspace.clone(), request_id: request_id(), ..Default::default() };
     client(&stack.edge(1)).create_workspace(request).await.unwrap();
     let busy = (0..BUSY).map(|number| format!("busy-{number}")).collect::<Vec<_>>();

@@ -57,14 +57,14 @@ impl Following {
                         tracing::info!("the feed of activity may have a gap; what is followed is read on");
                         // Before anything of another life is told.
                         self.look(self.seen.newest()).await;
-                        self.missed();
+                        self.missed().await;
                         look_at = Instant::now() + LOOK_EVERY;
                     }
                     Some(Fed::Stored { line, before }) => self.stored(line, before).await,
                 },
                 () = tokio::time::sleep_until(look_at) => {
                     if self.look(None).await == Shows::Missed {
-                        self.missed();
+                        self.missed().await;
                     }
                     look_at = Instant::now() + LOOK_EVERY;
                 }
@@ -101,8 +101,10 @@ impl Following {
         shows
     }
 
-    fn missed(&mut self) {
-        let after = self.seen.missed();
+    async fn missed(&mut self) {
+        // One that is not to be had may have been trimmed.
+        let tip = self.activity.reader.stored_at(self.seen.last()).await.unwrap_or_default();
+        let after = self.seen.missed(tip);
         self.activity.hub.gap(after);
     }
 

@@ -2,7 +2,7 @@
 //! stall, are overtaken, break off and resume at another edge. Whatever happens, lines rise, none is shown twice, and
 //! where one is missing a warning says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use futures_util::FutureExt as _;
 use proptest::prelude::*;
@@ -128,15 +128,23 @@ impl Edge {
         shows
     }
 
-    fn missed(&mut self) {
-        let after = self.seen.missed();
+    fn missed(&mut self, life: &Life) {
+        let tip = life.at(self.seen.last()).map(|stored| stored.line.stored);
+        let after = self.seen.missed(tip);
         self.hub.gap(after);
+    }
+
+    /// Hears everything that is on its way.
+    fn rest(&mut self, life: &Life) {
+        while self.gap || !self.feed.is_empty() {
+            self.deliver(life);
+        }
     }
 
     fn deliver(&mut self, life: &Life) {
         if std::mem::take(&mut self.gap) {
             self.look(life, true);
-            self.missed();
+            self.missed(life);
         }
         let Some((Stored { mine, line }, before)) = self.feed.pop_front() else { return };
         let (sequence, stored) = (line.sequence, line.stored);
@@ -149,7 +157,10 @@ impl Edge {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Item {
     Line(u64),
-    Warning,
+    /// The reader fell behind.
+    Lost,
+    /// The broker lost what it had stored.
+    Restarted,
 }
 
 struct Client {
@@ -179,8 +190,9 @@ impl Client {
         }
         match self.lines.next() {
             Next::Send(event) => {
-                let number = std::str::from_utf8(&event).ok().and_then(|text| text.parse().ok());
-                self.shown.push(number.map_or(Item::Warning, Item::Line));
+                let text = String::from_utf8_lossy(&event);
+                let warning = if text.contains("the broker lost") { Item::Restarted } else { Item::Lost };
+                self.shown.push(text.parse().map_or(warning, Item::Line));
             }
             Next::Read(from) => self.reading = Some(life.page(&self.wanted, from)),
             Next::Wait => match self.news.next().now_or_never() {
@@ -194,26 +206,29 @@ impl Client {
 
     /// What is wrong with what it was shown, given every line that was ever stored.
     fn assert_sound(&self, stored: &[(u64, Kind)]) {
-        let (mut last, mut warned) = (self.since, false);
+        let (mut last, mut warned, mut restarted, mut silent) = (0, false, false, None);
+        let expected = stored.iter().filter(|(_, kind)| self.wanted.kinds().contains(kind)).map(|(number, _)| *number);
+        let expected = expected.collect::<BTreeSet<_>>();
         let missing = |after: u64, before: u64| {
-            stored
-                .iter()
-                .any(|(number, kind)| after < *number && *number < before && self.wanted.kinds().contains(kind))
+            expected.range(after.max(self.since) + 1..before.max(self.since + 1)).next().is_some()
         };
         for item in &self.shown {
             match *item {
-                Item::Warning => warned = true,
+                Item::Lost => warned = true,
+                // It speaks of everything before it: a page may have shown some of a new life before.
+                Item::Restarted => (warned, restarted, silent) = (true, true, None),
                 Item::Line(number) => {
+                    // Who comes before its edge has noticed a restart is shown the new life from its beginning.
+                    assert!(number > self.since || restarted, "{number} was stored before: {:?}", self.shown);
                     assert!(number > last, "{number} is shown after {last}: {:?}", self.shown);
-                    assert!(
-                        warned || !missing(last, number),
-                        "no word of what is missing before {number}: {:?}",
-                        self.shown
-                    );
+                    if !warned && missing(last, number) {
+                        silent = silent.or(Some(number));
+                    }
                     (last, warned) = (number, false);
                 }
             }
         }
+        assert_eq!(silent, None, "no word of what is missing before it: {:?}", self.shown);
         assert!(warned || !missing(last, u64::MAX), "lines after {last} are missing: {:?}", self.shown);
     }
 }
@@ -233,8 +248,14 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let edge = |_| Edge { hub: Hub::keeping(KEPT), seen: Seen::default(), feed: VecDeque::new(), gap: false };
-        let (life, edges) = (Life::default(), std::array::from_fn(edge));
+        let life = Life::default();
+        let edge = |_| {
+            let mut edge = Edge { hub: Hub::keeping(KEPT), seen: Seen::default(), feed: VecDeque::new(), gap: false };
+            edge.look(&life, false);
+            edge.missed(&life);
+            edge
+        };
+        let edges = std::array::from_fn(edge);
         let (stored, cursors, clients) = (Vec::new(), BTreeMap::new(), Vec::new());
         Self { saved: life.clone(), life, lives: 0, clock: 0, stored, cursors, edges, clients }
     }
@@ -261,13 +282,14 @@ impl World {
         }
     }
 
-    /// The broker comes back with another stream.
+    /// The broker comes back with another stream. Before that edges have heard, or looked at, what there was: nobody can
+    /// tell of what was lost before anybody knew of it.
     fn begin(&mut self, life: Life) {
-        self.life = life;
         for edge in &mut self.edges {
-            edge.feed.clear();
+            edge.rest(&self.life);
             edge.gap = true;
         }
+        self.life = life;
     }
 
     fn act(&mut self, act: Act) {
@@ -290,7 +312,7 @@ impl World {
                 let edge = &mut self.edges[edge];
                 // A connection that was lost is known to have been.
                 if !edge.gap && edge.look(&self.life, false) == Shows::Missed {
-                    edge.missed();
+                    edge.missed(&self.life);
                 }
             }
             Act::Open(edge, events) => {
@@ -313,7 +335,7 @@ impl World {
         let anew = || Client::open(edges, edge, client.wanted.clone(), life, self.clock);
         let last = client.shown.iter().rev().find_map(|item| match item {
             Item::Line(number) => Some(*number),
-            Item::Warning => None,
+            Item::Lost | Item::Restarted => None,
         });
         let Some(cursor) = last.map(|last| self.cursors[&last]) else {
             *client = anew();
@@ -326,9 +348,8 @@ impl World {
                 client.lines = Lines::resume(client.wanted.clone(), cursor.sequence, stored, life.last);
                 (client.news, client.reading, client.edge) = (news, None, edge);
                 // It shows exactly the rest: what was said before to be missing is none of its business.
-                while client.shown.last() == Some(&Item::Warning) {
-                    client.shown.pop();
-                }
+                let shown = client.shown.iter().rposition(|item| matches!(item, Item::Line(_)));
+                client.shown.truncate(shown.map_or(0, |at| at + 1));
             }
             Err(_) => *client = anew(),
         }
@@ -337,13 +358,11 @@ impl World {
     /// Everything comes to rest: feeds tell what they have, edges look, and readers take.
     fn settle(&mut self) {
         for edge in &mut self.edges {
-            while edge.gap || !edge.feed.is_empty() {
-                edge.deliver(&self.life);
-            }
+            edge.rest(&self.life);
             // What was there at one look has to have come by the next.
             for _ in 0..2 {
                 if edge.look(&self.life, false) == Shows::Missed {
-                    edge.missed();
+                    edge.missed(&self.life);
                 }
             }
         }

@@ -36,8 +36,8 @@ impl Seen {
         self.newest = Some((sequence, stored));
     }
 
-    /// Looks at how the stream stands. `found` is when the message was stored that now has the sequence of the newest line, if that was looked for and
-    /// is there: writers may have passed the place to which the stream went back.
+    /// Looks at how the stream stands. `found` is when the message was stored that now has the sequence of the newest
+    /// line, if that was looked for and is there: writers may have passed the place to which the stream went back.
     pub(super) fn look(&mut self, state: State, found: Option<Timestamp>) -> Shows {
         let before = self.state.replace(state);
         let Some(before) = before else { return Shows::Missed };
@@ -53,10 +53,19 @@ impl Seen {
         }
     }
 
-    /// Up to where nothing was missed. What is stored by now is read by all who hear of it, so it counts as told.
-    pub(super) fn missed(&mut self) -> u64 {
-        let through = self.through;
-        self.through = through.max(self.state.map_or(0, |state| state.last));
+    /// The newest sequence at the last look.
+    pub(super) fn last(&self) -> u64 {
+        self.state.map_or(0, |state| state.last)
+    }
+
+    /// Up to where nothing was missed. What is stored by now is read by all who hear of it, so it counts as told; `tip` is
+    /// when the last of it was stored, if that is known.
+    pub(super) fn missed(&mut self, tip: Option<Timestamp>) -> u64 {
+        let (through, last) = (self.through, self.last());
+        if last > through {
+            self.through = last;
+            self.newest = tip.map(|tip| (last, tip)).or(self.newest);
+        }
         through
     }
 }
@@ -75,7 +84,7 @@ mod tests {
     fn what_was_stored_before_a_look_has_to_be_there_at_the_next() {
         let mut seen = Seen::default();
         assert_eq!(seen.look(state("a", 5), None), Shows::Missed, "nothing is known at first");
-        assert_eq!(seen.missed(), 0);
+        assert_eq!(seen.missed(None), 0);
         assert_eq!(seen.look(state("a", 7), None), Shows::Nothing, "6 and 7 may be on their way");
         assert_eq!(seen.look(state("a", 7), None), Shows::Missed);
         seen.through = 7;
@@ -86,7 +95,7 @@ mod tests {
     fn another_life_and_a_way_back_are_restarts() {
         let mut seen = Seen::default();
         seen.look(state("a", 5), None);
-        seen.missed();
+        seen.missed(None);
         assert_eq!(seen.look(state("b", 9), None), Shows::Restarted);
         assert_eq!(seen.look(state("b", 8), None), Shows::Restarted);
         seen.through = 12;
@@ -102,5 +111,14 @@ mod tests {
         assert_eq!(seen.look(state("a", 9), None), Shows::Missed, "it was trimmed, or not looked for");
         assert_eq!(seen.look(state("a", 9), Some(at(60))), Shows::Restarted);
         assert_eq!(seen.look(state("a", 9), Some(at(60))), Shows::Nothing, "it is told once");
+    }
+
+    #[test]
+    fn a_way_back_over_what_was_read_and_not_told_is_a_restart_too() {
+        let at = |seconds| Timestamp { seconds, nanos: 0 };
+        let mut seen = Seen { through: 5, newest: Some((5, at(50))), ..Seen::default() };
+        seen.look(state("a", 7), None);
+        assert_eq!((seen.missed(Some(at(70))), seen.newest()), (5, Some((7, at(70)))));
+        assert_eq!(seen.look(state("a", 9), Some(at(80))), Shows::Restarted);
     }
 }
