@@ -98,13 +98,13 @@ impl Life {
         self.kept.iter().find(|stored| stored.line.sequence == sequence)
     }
 
-    fn page(&self, wanted: &Wanted, from: u64) -> Page {
+    fn page(&self, wanted: &Wanted, from: u64, most: usize) -> Page {
         let is_wanted = |stored: &&Stored| {
             stored.mine && stored.line.sequence >= from && wanted.kinds().contains(&stored.line.kind)
         };
         let mut lines = self.kept.iter().filter(is_wanted).map(|stored| stored.line.clone()).collect::<Vec<_>>();
-        let end = lines.len() <= PAGE;
-        lines.truncate(PAGE);
+        let end = lines.len() <= most;
+        lines.truncate(most);
         let through = lines.last().map_or(from.saturating_sub(1), |line| line.sequence);
         Page { lines, through, lost: self.trimmed >= from, end }
     }
@@ -159,8 +159,10 @@ enum Item {
     Line(u64),
     /// The reader fell behind.
     Lost,
-    /// The broker lost what it had stored.
-    Restarted,
+    /// The broker lost what it had stored, which was told when so much had been stored.
+    Restarted {
+        clock: u64,
+    },
 }
 
 struct Client {
@@ -183,7 +185,7 @@ impl Client {
     }
 
     /// Does one step; whether there was one to do.
-    fn step(&mut self, life: &Life) -> bool {
+    fn step(&mut self, life: &Life, clock: u64) -> bool {
         if let Some(page) = self.reading.take() {
             self.lines.read(page);
             return true;
@@ -191,10 +193,10 @@ impl Client {
         match self.lines.next() {
             Next::Send(event) => {
                 let text = String::from_utf8_lossy(&event);
-                let warning = if text.contains("the broker lost") { Item::Restarted } else { Item::Lost };
+                let warning = if text.contains("the broker lost") { Item::Restarted { clock } } else { Item::Lost };
                 self.shown.push(text.parse().map_or(warning, Item::Line));
             }
-            Next::Read(from) => self.reading = Some(life.page(&self.wanted, from)),
+            Next::Read(from) => self.reading = Some(life.page(&self.wanted, from, PAGE)),
             Next::Wait => match self.news.next().now_or_never() {
                 Some(Told::News(news)) => self.lines.hear(&news),
                 Some(Told::Lagged) => self.lines.lag(),
@@ -204,33 +206,36 @@ impl Client {
         true
     }
 
-    /// What is wrong with what it was shown, given every line that was ever stored.
-    fn assert_sound(&self, stored: &[(u64, Kind)]) {
-        let (mut last, mut warned, mut restarted, mut silent) = (0, false, false, None);
-        let expected = stored.iter().filter(|(_, kind)| self.wanted.kinds().contains(kind)).map(|(number, _)| *number);
+    /// Holds what it was shown against every line that was ever stored, and those that are there.
+    fn assert_sound(&self, stored: &[(u64, Kind)], life: &Life) {
+        let wanted = self.wanted.kinds();
+        let expected = stored.iter().filter(|(_, kind)| wanted.contains(kind)).map(|(number, _)| *number);
         let expected = expected.collect::<BTreeSet<_>>();
-        let missing = |after: u64, before: u64| {
-            expected.range(after.max(self.since) + 1..before.max(self.since + 1)).next().is_some()
-        };
+        // `told` is up to where a word covers all that is missing.
+        let (mut last, mut told, mut lost, mut silent) = (0, self.since, false, None);
+        let missing = |told: u64, before: u64| expected.range(told + 1..before.max(told + 1)).next().copied();
         for item in &self.shown {
             match *item {
-                Item::Lost => warned = true,
-                // It speaks of everything before it: a page may have shown some of a new life before.
-                Item::Restarted => (warned, restarted, silent) = (true, true, None),
+                Item::Lost => lost = true,
+                // A page may have shown some of a new life before.
+                Item::Restarted { clock } => (told, silent) = (clock, None),
                 Item::Line(number) => {
-                    // Who comes before its edge has noticed a restart is shown the new life from its beginning.
-                    assert!(number > self.since || restarted, "{number} was stored before: {:?}", self.shown);
                     assert!(number > last, "{number} is shown after {last}: {:?}", self.shown);
-                    if !warned && missing(last, number) {
-                        silent = silent.or(Some(number));
-                    }
-                    (last, warned) = (number, false);
+                    silent = silent.or(missing(told, number).filter(|_| !lost));
+                    (last, told, lost) = (number, told.max(number), false);
                 }
             }
         }
-        assert_eq!(silent, None, "no word of what is missing before it: {:?}", self.shown);
-        assert!(warned || !missing(last, u64::MAX), "lines after {last} are missing: {:?}", self.shown);
+        silent = silent.or(missing(told, u64::MAX).filter(|_| !lost));
+        assert_eq!(silent, None, "it is missing without a word: {:?}", self.shown);
+        let end = life.page(&self.wanted, 0, usize::MAX).lines.last().map_or(0, |line| number(line));
+        assert!(end <= last.max(self.since), "{end} is there and not shown: {:?}", self.shown);
     }
+}
+
+/// The number of its storing.
+fn number(line: &Line) -> u64 {
+    line.stored.seconds.cast_unsigned()
 }
 
 struct World {
@@ -321,7 +326,7 @@ impl World {
             }
             Act::Step(client) => {
                 if let Some(client) = self.clients.get_mut(client) {
-                    client.step(&self.life);
+                    client.step(&self.life, self.clock);
                 }
             }
             Act::Resume(client) => self.resume(client),
@@ -335,7 +340,7 @@ impl World {
         let anew = || Client::open(edges, edge, client.wanted.clone(), life, self.clock);
         let last = client.shown.iter().rev().find_map(|item| match item {
             Item::Line(number) => Some(*number),
-            Item::Lost | Item::Restarted => None,
+            Item::Lost | Item::Restarted { .. } => None,
         });
         let Some(cursor) = last.map(|last| self.cursors[&last]) else {
             *client = anew();
@@ -367,7 +372,7 @@ impl World {
             }
         }
         for client in &mut self.clients {
-            while client.step(&self.life) {}
+            while client.step(&self.life, self.clock) {}
         }
     }
 }
@@ -385,7 +390,7 @@ proptest! {
         }
         world.settle();
         for client in &world.clients {
-            client.assert_sound(&world.stored);
+            client.assert_sound(&world.stored, &world.life);
         }
     }
 }
