@@ -6,26 +6,32 @@
 mod local_dev;
 mod rule;
 mod sandbox_token;
+mod standing;
 mod static_tokens;
+mod token_file;
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use roadstead_proto::internal;
 use roadstead_proto::method::Method;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 use tonic::Status;
 
 pub use local_dev::LocalDev;
 pub use rule::check;
 pub use sandbox_token::SandboxTokens;
+pub use standing::Standing;
 pub use static_tokens::{StaticTokens, StaticTokensError};
+pub use token_file::TokenFile;
 
 /// A caller who has been recognised.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub enum Principal {
     /// A person or a program acting for one.
     User(Arc<internal::User>),
@@ -104,8 +110,8 @@ impl fmt::Debug for Credential<'_> {
 pub enum Verdict {
     /// Not of the kind it knows: the next one is asked.
     OtherKind,
-    /// The caller.
-    Accepted(Principal),
+    /// The caller, and until when the credential says so; for good if nothing is said.
+    Accepted(Principal, Option<SystemTime>),
     /// Of the kind it knows, and no good. The reason is for the log; it holds nothing of the credential.
     Refused(&'static str),
 }
@@ -121,20 +127,29 @@ pub trait Authenticator: fmt::Debug + Send + Sync + 'static {
 
 /// The authenticators of a door, in the order in which they are asked.
 #[derive(Debug)]
-pub struct Chain(Vec<Box<dyn Authenticator>>);
+pub struct Chain {
+    authenticators: Vec<Box<dyn Authenticator>>,
+    /// Rises when a credential that was accepted may not be any more.
+    changes: watch::Sender<u64>,
+}
 
 impl Chain {
     /// A chain that recognises nobody until something is added.
     #[must_use]
     pub fn new() -> Self {
-        Self(Vec::new())
+        Self { authenticators: Vec::new(), changes: watch::Sender::new(0) }
     }
 
     /// Asks this authenticator after the ones before.
     #[must_use]
     pub fn then(mut self, authenticator: impl Authenticator) -> Self {
-        self.0.push(Box::new(authenticator));
+        self.authenticators.push(Box::new(authenticator));
         self
+    }
+
+    /// Says that credentials that were accepted may not be any more: whoever has a long call open is looked at again.
+    pub fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Recognises the caller of `method`.
@@ -142,21 +157,25 @@ impl Chain {
     /// # Errors
     ///
     /// `UNAUTHENTICATED`, with the same text for every cause.
-    pub async fn authenticate(&self, method: Method, headers: &HeaderMap) -> Result<Principal, Status> {
-        let refused = match credential(headers) {
-            Err(reason) => reason,
-            Ok(credential) => match self.ask(method, credential).await {
-                Verdict::Accepted(principal) => return Ok(principal),
-                Verdict::Refused(reason) => reason,
-                Verdict::OtherKind => "nobody knows this kind of credential",
-            },
-        };
-        tracing::debug!(refused, "not authenticated");
-        Err(Status::unauthenticated("a valid credential is required"))
+    pub async fn recognise(self: &Arc<Self>, method: Method, headers: &HeaderMap) -> Result<Standing, Status> {
+        let credential = credential(headers).map_err(refused)?;
+        Standing::of(Arc::clone(self), method, credential).await
+    }
+
+    async fn authenticate(
+        &self,
+        method: Method,
+        credential: Credential<'_>,
+    ) -> Result<(Principal, Option<SystemTime>), Status> {
+        match self.ask(method, credential).await {
+            Verdict::Accepted(principal, until) => Ok((principal, until)),
+            Verdict::Refused(reason) => Err(refused(reason)),
+            Verdict::OtherKind => Err(refused("nobody knows this kind of credential")),
+        }
     }
 
     async fn ask(&self, method: Method, credential: Credential<'_>) -> Verdict {
-        for authenticator in &self.0 {
+        for authenticator in &self.authenticators {
             match authenticator.authenticate(method, credential).await {
                 Verdict::OtherKind => {}
                 decided => return decided,
@@ -170,6 +189,11 @@ impl Default for Chain {
     fn default() -> Self {
         Self::new()
     }
+}
+
+fn refused(reason: &'static str) -> Status {
+    tracing::debug!(reason, "not authenticated");
+    Status::unauthenticated("a valid credential is required")
 }
 
 /// Finds the credential in the headers of a call.
@@ -199,9 +223,9 @@ mod tests {
 
     const USER_TOKEN: &str = "a-token-of-twenty-letters";
 
-    fn chain() -> Chain {
+    fn chain() -> Arc<Chain> {
         let tokens = format!(r#"{{"tokens": [{{"token": "{USER_TOKEN}", "subject": "alice"}}]}}"#);
-        Chain::new().then(StaticTokens::parse(&tokens).unwrap()).then(LocalDev)
+        Arc::new(Chain::new().then(StaticTokens::parse(&tokens).unwrap()).then(LocalDev))
     }
 
     async fn subject_of(values: &[&str]) -> Result<String, Status> {
@@ -209,7 +233,7 @@ mod tests {
         for value in values {
             headers.append(AUTHORIZATION, HeaderValue::from_str(value).unwrap());
         }
-        match chain().authenticate(Method::GetSandbox, &headers).await? {
+        match chain().recognise(Method::GetSandbox, &headers).await?.principal() {
             Principal::User(user) => Ok(user.subject.clone()),
             Principal::Sandbox(_) => panic!("no sandbox can be recognised here"),
         }
@@ -252,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_empty_chain_recognises_nobody() {
-        let refusal = Chain::new().authenticate(Method::GetSandbox, &HeaderMap::new()).await.unwrap_err();
+        let refusal = Arc::new(Chain::new()).recognise(Method::GetSandbox, &HeaderMap::new()).await.unwrap_err();
         assert_eq!(refusal.code(), Code::Unauthenticated);
     }
 

@@ -8,7 +8,7 @@ use roadstead_proto::method::Method;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::auth::Principal;
+use crate::auth::{Principal, Standing};
 use crate::deadline::Deadline;
 
 /// A call whose caller is known and may, as far as the method's own rule says, make it.
@@ -18,6 +18,8 @@ pub struct Call {
     pub method: Method,
     /// The caller; none on a method that is open to anyone.
     pub principal: Option<Principal>,
+    /// What the caller was recognised by, for a call that lasts; none on a method that is open to anyone.
+    pub standing: Option<Standing>,
     /// When the client, or this door, gives up waiting for a unary call. Streams end by themselves at the client's.
     pub deadline: Deadline,
     /// From the header `x-request-id`; has nothing to do with the id of a mutation.

@@ -20,7 +20,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Service as _, ServiceExt as _};
 use tracing::Instrument as _;
 
-use crate::auth::{Chain, Principal, check};
+use crate::auth::{Chain, Standing, check};
 use crate::call::{Call, Reply};
 use crate::deadline::{self, Deadline};
 use crate::metrics::Metrics;
@@ -88,7 +88,7 @@ pub struct Front<D> {
 
 struct Inner<D> {
     door: D,
-    chain: Chain,
+    chain: Arc<Chain>,
     limits: Limits,
     calls: Semaphore,
     metrics: Metrics,
@@ -113,13 +113,14 @@ impl<D: Door> Front<D> {
     /// Puts a front before `door`. `drain` ends the streams of the other services; the door ends its own.
     pub fn new(
         door: D,
-        chain: Chain,
+        chain: impl Into<Arc<Chain>>,
         limits: Limits,
         metrics: Metrics,
         others: OtherServices,
         drain: CancellationToken,
         version: &'static str,
     ) -> Self {
+        let chain = chain.into();
         let calls = Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS));
         Self { inner: Arc::new(Inner { door, chain, limits, calls, metrics, others, drain, version }) }
     }
@@ -176,7 +177,7 @@ impl<D: Door> Inner<D> {
         traceparent: String,
         request: Request<tonic::body::Body>,
     ) -> Response<tonic::body::Body> {
-        let (principal, deadline) = match self.admit(method, request.headers()).await {
+        let (standing, deadline) = match self.admit(method, request.headers()).await {
             Ok(admitted) => admitted,
             Err(refusal) => {
                 if is_unary(method) {
@@ -185,7 +186,8 @@ impl<D: Door> Inner<D> {
                 return refusal.into_http();
             }
         };
-        let call = Call { method, principal, deadline, request_id, traceparent };
+        let principal = standing.as_ref().map(Standing::principal).cloned();
+        let call = Call { method, principal, standing, deadline, request_id, traceparent };
         if is_unary(method) {
             frame::unary_response(self.unary(call, request).await.map(|reply| (reply.message, reply.metadata)))
         } else {
@@ -194,19 +196,19 @@ impl<D: Door> Inner<D> {
     }
 
     /// What can be said of a call by its headers: who calls, that it may be, and by when it is to be answered.
-    async fn admit(&self, method: Method, headers: &HeaderMap) -> Result<(Option<Principal>, Deadline), Status> {
+    async fn admit(&self, method: Method, headers: &HeaderMap) -> Result<(Option<Standing>, Deadline), Status> {
         let timeout = deadline::of(headers).map_err(|malformed| Status::invalid_argument(malformed.to_string()))?;
         let deadline = Deadline::after(timeout.unwrap_or(deadline::DEFAULT).min(deadline::LONGEST));
         let rule = method.rule();
         if rule.auth == AuthMode::Unauthenticated {
             return Ok((None, deadline));
         }
-        let principal = self.chain.authenticate(method, headers).await?;
+        let standing = self.chain.recognise(method, headers).await?;
         // Methods between gateways are served to nobody, and every door says that.
         if rule.auth != AuthMode::Peer {
-            check(&rule, &principal)?;
+            check(&rule, standing.principal())?;
         }
-        Ok((Some(principal), deadline))
+        Ok((Some(standing), deadline))
     }
 
     async fn unary(&self, call: Call, request: Request<tonic::body::Body>) -> Result<Reply, Status> {

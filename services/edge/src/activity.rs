@@ -1,6 +1,7 @@
 //! Log lines and platform events of sandboxes (D8): `GetSandboxLogs`, and what `WatchSandbox` shows of them.
 //!
-//! Pure: [`filter`] says what is wanted, [`tail`] where a stream begins, [`lines`] what it shows next. Around them:
+//! Pure: [`filter`] says what is wanted, [`tail`] and [`resume`] where a stream begins, [`lines`] what it shows next, [`seen`]
+//! what the feed has missed. Around them:
 //! [`reader`] reads the broker's stream, [`feed`] brings what is new to the [`hub`], [`get_logs`] and [`follower`] serve
 //! clients.
 
@@ -12,8 +13,12 @@ mod hub;
 mod line;
 mod lines;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod newest;
 mod reader;
+mod resume;
+mod seen;
 mod tail;
 
 pub(crate) use follower::Follower;

@@ -26,7 +26,8 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_EDGE_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
     /// Bearer tokens of users (JSON, mode 0600): {"tokens": [{"token", "subject", "provider", "issuer", "display_name",
-    /// "roles", "scopes"}]}. The role openshell-admin administrates the platform
+    /// "roles", "scopes", "expires"}]}. The role openshell-admin administrates the platform. The file is read again when it
+    /// changes
     #[arg(long, env = "ROADSTEAD_EDGE_TOKENS", value_name = "FILE")]
     pub tokens: Option<PathBuf>,
     /// Whether a caller without a credential is taken for the local developer, who administrates the platform. By

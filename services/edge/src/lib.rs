@@ -7,6 +7,7 @@ mod local;
 mod read;
 mod route;
 mod shape;
+mod tokens;
 mod watch;
 
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use roadstead_bus::door::CommandClient;
 use roadstead_bus::{Bus, ConnectError, ConnectSettings, SubscribeError, topology};
-use roadstead_door::auth::{Chain, LocalDev, SandboxTokens, StaticTokens, StaticTokensError};
+use roadstead_door::auth::{Chain, LocalDev, SandboxTokens, StaticTokensError, TokenFile};
 use roadstead_door::commands::Commands;
 use roadstead_door::listener::{self, Listener};
 use roadstead_door::metrics::Metrics;
@@ -122,7 +123,8 @@ impl Edge {
         } = config;
         Method::check_rules()?;
         let keys = keys.load(Role::Edge)?;
-        let chain = chain(&keys, tokens.as_deref(), unauthenticated)?;
+        let tokens = tokens.map(TokenFile::load).transpose()?;
+        let chain = Arc::new(chain(&keys, tokens.as_ref(), unauthenticated)?);
         let seal = keys.door_seal()?;
         let (reporter, others) = others::services().map_err(|error| Error::Reflection(error.to_string()))?;
 
@@ -172,9 +174,13 @@ impl Edge {
             bridge_address,
         };
         let metrics = service.metrics.register(Metrics::register);
-        let front = Front::new(door, chain, limits, metrics, others, drain, local::VERSION);
+        let front = Front::new(door, Arc::clone(&chain), limits, metrics, others, drain, local::VERSION);
 
         let (tasks, readiness) = (&service.tasks, &service.readiness);
+        if let Some(tokens) = tokens {
+            let metrics = service.metrics.register(tokens::Metrics::register);
+            tasks.essential(Phase::Background, "tokens", |stop| done(tokens::follow(tokens, chain, metrics, stop)));
+        }
         let latch = readiness.latch("commands");
         tasks.optional(Phase::Background, "commands", |stop| {
             open_commands(bus.clone(), seal, usize::from(caller_share), commands, latch, stop)
@@ -220,10 +226,10 @@ impl Edge {
 }
 
 /// Who may come in.
-fn chain(keys: &RoleKeys, tokens: Option<&std::path::Path>, unauthenticated: bool) -> Result<Chain, Error> {
+fn chain(keys: &RoleKeys, tokens: Option<&TokenFile>, unauthenticated: bool) -> Result<Chain, KeyError> {
     let mut chain = Chain::new().then(SandboxTokens::new(keys.token_verifier()?));
     if let Some(tokens) = tokens {
-        chain = chain.then(StaticTokens::load(tokens)?);
+        chain = chain.then(tokens.tokens());
     }
     if unauthenticated {
         tracing::warn!("callers without a credential are taken for the local developer");

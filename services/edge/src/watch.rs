@@ -5,6 +5,8 @@ pub(crate) mod feed;
 mod following;
 mod hub;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod rights;
 mod sandboxes;
 mod shown;

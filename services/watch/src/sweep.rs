@@ -10,6 +10,7 @@ use roadstead_proto::bucket::{Bucket as Name, RightsKey, SandboxKey};
 use roadstead_proto::internal::SandboxEntry;
 use roadstead_store::Database;
 use roadstead_store::sweeper::Sweeper;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -62,22 +63,26 @@ pub(crate) struct Sweep {
     entries: Bucket,
     database: Database,
     projector: Projector,
+    reconnects: watch::Receiver<u64>,
 }
 
 impl Sweep {
     pub(crate) fn new(bus: &Bus, bucket: Name, database: Database, projector: Projector) -> Self {
-        Self { bucket, entries: Bucket::new(bus, bucket), database, projector }
+        Self { bucket, entries: Bucket::new(bus, bucket), database, projector, reconnects: bus.reconnects() }
     }
 
     /// Sweeps until told to stop.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut watched = Watched::default();
+        let mut reconnects = self.reconnects.clone();
         let mut right: Option<Sweeper> = None;
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                // Soon after a reconnect, while a bucket that went back has not got as far again.
+                Ok(()) = reconnects.changed() => {}
                 _ = ticks.tick() => {}
             }
             match &right {

@@ -29,11 +29,15 @@ impl SandboxTokens {
             _ => self.0.verify(token, now),
         };
         match verified {
-            Ok(identity) => Verdict::Accepted(Principal::Sandbox(Arc::new(SandboxIdentity {
-                sandbox_id: identity.sandbox_id.to_string(),
-                generation: identity.generation,
-                token: token.to_owned(),
-            }))),
+            Ok(identity) => {
+                let principal = Principal::Sandbox(Arc::new(SandboxIdentity {
+                    sandbox_id: identity.sandbox_id.to_string(),
+                    generation: identity.generation,
+                    token: token.to_owned(),
+                }));
+                // A supervisor's session is fenced by its row and outlives the token it began with.
+                Verdict::Accepted(principal, None)
+            }
             // Another issuer's token, or no JWT at all.
             Err(TokenError::Malformed | TokenError::Algorithm | TokenError::UnknownKey) => Verdict::OtherKind,
             Err(TokenError::Signature) => Verdict::Refused("the signature of a sandbox token does not fit"),
@@ -92,7 +96,7 @@ mod tests {
         let here = deployment(1);
         let sandbox = Uuid::from_u128(here.id.as_u128() + 1);
         let token = minted(&here, sandbox, Duration::ZERO);
-        let Verdict::Accepted(Principal::Sandbox(identity)) =
+        let Verdict::Accepted(Principal::Sandbox(identity), _) =
             here.authenticator.verdict(Method::GetSandboxConfig, &token)
         else {
             panic!("not accepted")
@@ -111,7 +115,7 @@ mod tests {
     fn an_expired_token_is_good_for_its_refresh_only() {
         let here = deployment(1);
         let token = minted(&here, Uuid::from_u128(2), 2 * HOUR);
-        assert!(matches!(here.authenticator.verdict(Method::RefreshSandboxToken, &token), Verdict::Accepted(_)));
+        assert!(matches!(here.authenticator.verdict(Method::RefreshSandboxToken, &token), Verdict::Accepted(..)));
         assert!(matches!(here.authenticator.verdict(Method::ConnectSupervisor, &token), Verdict::Refused(_)));
         let too_old = minted(&here, Uuid::from_u128(2), 26 * HOUR);
         assert!(matches!(here.authenticator.verdict(Method::RefreshSandboxToken, &too_old), Verdict::Refused(_)));

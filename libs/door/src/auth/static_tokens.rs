@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 use std::{fmt, fs, io};
 
+use prost_types::Timestamp;
 use roadstead_proto::internal::User;
 use roadstead_proto::method::Method;
+use roadstead_service_kit::clock;
 use secrecy::zeroize::Zeroizing;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -21,14 +24,22 @@ const PROVIDERS: [&str; 4] = ["oidc", "mtls", "cloudflare_access", "local_dev"];
 /// The roles that administrate the platform.
 const ADMIN_ROLES: [&str; 2] = ["openshell-admin", "platform_admin"];
 
-/// The tokens of a file, each with the user it stands for.
+/// The tokens of a file, each with the user it stands for. Clones share them.
 ///
-/// The file is JSON: `{"tokens": [{"token", "subject", "provider", "issuer", "display_name", "roles", "scopes"}]}`, of
-/// which `token` and `subject` are required. The role `openshell-admin` administrates the platform. Without `scopes`
-/// nothing is withheld.
-pub struct StaticTokens {
-    /// By SHA-256 of the token, so that how long a look-up takes says nothing about the tokens there are.
-    users: HashMap<[u8; 32], Arc<User>>,
+/// The file is JSON: `{"tokens": [{"token", "subject", "provider", "issuer", "display_name", "roles", "scopes",
+/// "expires"}]}`, of which `token` and `subject` are required. The role `openshell-admin` administrates the platform.
+/// Without `scopes` nothing is withheld. `expires` is a time as in RFC 3339, from which on the token is refused.
+#[derive(Clone)]
+pub struct StaticTokens(Arc<RwLock<Users>>);
+
+/// By SHA-256 of the token, so that how long a look-up takes says nothing about the tokens there are.
+type Users = HashMap<[u8; 32], Known>;
+
+/// Whom a token stands for.
+#[derive(Clone)]
+struct Known {
+    user: Arc<User>,
+    until: Option<SystemTime>,
 }
 
 /// Why a file of tokens was not accepted. Never shows a token.
@@ -88,6 +99,7 @@ struct Entry {
     #[serde(default)]
     roles: Vec<String>,
     scopes: Option<Vec<String>>,
+    expires: Option<String>,
 }
 
 fn default_provider() -> String {
@@ -101,9 +113,7 @@ impl StaticTokens {
     ///
     /// See [`StaticTokensError`].
     pub fn load(path: &Path) -> Result<Self, StaticTokensError> {
-        let unreadable = |source| StaticTokensError::Read { path: path.to_owned(), source };
-        check_mode(path, &fs::metadata(path).map_err(unreadable)?)?;
-        Self::parse(&Zeroizing::new(fs::read_to_string(path).map_err(unreadable)?))
+        Self::parse(&text(path)?)
     }
 
     /// Reads the text of such a file.
@@ -112,29 +122,56 @@ impl StaticTokens {
     ///
     /// See [`StaticTokensError`].
     pub fn parse(text: &str) -> Result<Self, StaticTokensError> {
-        let file = serde_json::from_str::<File>(text)
-            .map_err(|error| StaticTokensError::Shape { line: error.line(), column: error.column() })?;
-        let mut users = HashMap::new();
-        let mut identities = HashMap::new();
-        for (at, entry) in file.tokens.into_iter().enumerate() {
-            let fault = |fault| StaticTokensError::Entry { entry: at + 1, fault };
-            let token = digest(entry.token.expose_secret());
-            let user = entry.user().map_err(fault)?;
-            // Membership goes by subject alone, so one subject must not be two people.
-            let identity = (user.provider.clone(), user.issuer.clone());
-            if *identities.entry(user.subject.clone()).or_insert_with(|| identity.clone()) != identity {
-                return Err(fault("the subject is also one of another provider or issuer"));
-            }
-            if users.insert(token, Arc::new(user)).is_some() {
-                return Err(fault("the token is there twice"));
-            }
+        users(text).map(|users| Self(Arc::new(RwLock::new(users))))
+    }
+
+    /// Takes the tokens of this text instead.
+    pub(super) fn replace(&self, text: &str) -> Result<(), StaticTokensError> {
+        let users = users(text)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = users;
+        Ok(())
+    }
+
+    fn verdict(&self, token: &str, now: SystemTime) -> Verdict {
+        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match users.get(&digest(token)) {
+            Some(Known { until: Some(until), .. }) if *until <= now => Verdict::Refused("a static token has expired"),
+            Some(Known { user, until }) => Verdict::Accepted(Principal::User(Arc::clone(user)), *until),
+            None => Verdict::OtherKind,
         }
-        Ok(Self { users })
     }
 }
 
+/// The text of a file that only its owner may be able to read.
+pub(super) fn text(path: &Path) -> Result<Zeroizing<String>, StaticTokensError> {
+    let unreadable = |source| StaticTokensError::Read { path: path.to_owned(), source };
+    check_mode(path, &fs::metadata(path).map_err(unreadable)?)?;
+    fs::read_to_string(path).map(Zeroizing::new).map_err(unreadable)
+}
+
+fn users(text: &str) -> Result<Users, StaticTokensError> {
+    let file = serde_json::from_str::<File>(text)
+        .map_err(|error| StaticTokensError::Shape { line: error.line(), column: error.column() })?;
+    let mut users = HashMap::new();
+    let mut identities = HashMap::new();
+    for (at, entry) in file.tokens.into_iter().enumerate() {
+        let fault = |fault| StaticTokensError::Entry { entry: at + 1, fault };
+        let token = digest(entry.token.expose_secret());
+        let known = entry.known().map_err(fault)?;
+        // Membership goes by subject alone, so one subject must not be two people.
+        let identity = (known.user.provider.clone(), known.user.issuer.clone());
+        if *identities.entry(known.user.subject.clone()).or_insert_with(|| identity.clone()) != identity {
+            return Err(fault("the subject is also one of another provider or issuer"));
+        }
+        if users.insert(token, known).is_some() {
+            return Err(fault("the token is there twice"));
+        }
+    }
+    Ok(users)
+}
+
 impl Entry {
-    fn user(self) -> Result<User, &'static str> {
+    fn known(self) -> Result<Known, &'static str> {
         let token = self.token.expose_secret();
         if token.len() < SHORTEST || token.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err("the token must be at least 16 visible ASCII characters");
@@ -148,7 +185,10 @@ impl Entry {
         if self.scopes.as_ref().is_some_and(Vec::is_empty) {
             return Err("an empty list of scopes would withhold everything; leave it out to withhold nothing");
         }
-        Ok(User {
+        let until = self.expires.map(|text| text.parse::<Timestamp>()).transpose();
+        let until = until.ok().map(|until| until.map(SystemTime::try_from).transpose());
+        let Some(Ok(until)) = until else { return Err("expires must be a time as in 2027-01-31T12:00:00Z") };
+        let user = User {
             platform_admin: self.roles.iter().any(|role| ADMIN_ROLES.contains(&role.as_str())),
             provider: self.provider,
             issuer: self.issuer,
@@ -156,24 +196,25 @@ impl Entry {
             display_name: self.display_name,
             roles: self.roles,
             scopes: self.scopes.unwrap_or_default(),
-        })
+        };
+        Ok(Known { user: Arc::new(user), until })
     }
 }
 
 impl Authenticator for StaticTokens {
     fn authenticate<'a>(&'a self, _: Method, credential: Credential<'a>) -> Pending<'a> {
-        let user = match credential {
-            Credential::Bearer(token) => self.users.get(&digest(token)),
-            Credential::Nothing => None,
+        let verdict = match credential {
+            Credential::Bearer(token) => self.verdict(token, clock::now()),
+            Credential::Nothing => Verdict::OtherKind,
         };
-        let verdict = user.map_or(Verdict::OtherKind, |user| Verdict::Accepted(Principal::User(Arc::clone(user))));
         Box::pin(std::future::ready(verdict))
     }
 }
 
 impl fmt::Debug for StaticTokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "StaticTokens({})", self.users.len())
+        let users = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        write!(formatter, "StaticTokens({})", users.len())
     }
 }
 
@@ -191,6 +232,7 @@ fn check_mode(path: &Path, metadata: &fs::Metadata) -> Result<(), StaticTokensEr
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 
@@ -200,7 +242,7 @@ mod tests {
 
     async fn user_of(tokens: &StaticTokens, token: &str) -> Option<Arc<User>> {
         match tokens.authenticate(Method::GetSandbox, Credential::Bearer(token)).await {
-            Verdict::Accepted(Principal::User(user)) => Some(user),
+            Verdict::Accepted(Principal::User(user), _) => Some(user),
             _ => None,
         }
     }
@@ -230,6 +272,7 @@ mod tests {
             (r#"{"token": "0123456789abcdef", "subject": ""}"#, "subject is empty"),
             (r#"{"token": "0123456789abcdef", "subject": "a", "provider": "saml"}"#, "provider must be"),
             (r#"{"token": "0123456789abcdef", "subject": "a", "scopes": []}"#, "empty list of scopes"),
+            (r#"{"token": "0123456789abcdef", "subject": "a", "expires": "soon"}"#, "expires must be"),
             (
                 r#"{"token": "0123456789abcdef", "subject": "a"}, {"token": "0123456789abcdef", "subject": "b"}"#,
                 "there twice",
@@ -243,6 +286,16 @@ mod tests {
             let error = parse(entries).unwrap_err().to_string();
             assert!(error.contains(fault), "{error}");
         }
+    }
+
+    #[test]
+    fn a_token_is_good_until_it_expires() {
+        let tokens =
+            parse(r#"{"token": "0123456789abcdef", "subject": "a", "expires": "1970-01-01T00:01:40Z"}"#).unwrap();
+        let at = |seconds| tokens.verdict("0123456789abcdef", UNIX_EPOCH + Duration::from_secs(seconds));
+        let Verdict::Accepted(_, until) = at(99) else { panic!("not yet") };
+        assert_eq!(until, Some(UNIX_EPOCH + Duration::from_secs(100)));
+        assert!(matches!(at(100), Verdict::Refused(_)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use prost_types::Timestamp;
-use roadstead_bus::activity::{Feed, News as Fed, ReadError, State};
+use roadstead_bus::activity::{Feed, News as Fed, ReadError};
 use roadstead_bus::topology::{self, Part};
 use roadstead_proto::activity::Activity as Subject;
 use roadstead_proto::stream::Stream;
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::Activity;
 use super::line::Line;
 use super::lines::News;
+use super::seen::{Seen, Shows};
 
 /// How often it is looked whether the feed has brought what is stored: the last message of all may be lost without
 /// another one that shows it.
@@ -38,53 +39,6 @@ pub(crate) async fn follow(activity: Activity, stop: CancellationToken) -> Resul
     Ok(())
 }
 
-/// What the feed has brought, against what the broker says is stored. Pure.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Sequence up to which everything was told to the hub.
-    through: u64,
-    /// The newest line that came: its sequence and when it was stored.
-    newest: Option<(u64, Timestamp)>,
-    /// How the stream stood when it was looked at last.
-    state: Option<State>,
-}
-
-/// What a look at the stream shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shows {
-    Nothing,
-    /// What was stored before the last look was not brought since.
-    Missed,
-    /// The stream was made anew, or went back in time.
-    Restarted,
-}
-
-impl Seen {
-    /// `found` is when the message was stored that now has the sequence of the newest line, if that was looked for and
-    /// is there: writers may have passed the place to which the stream went back.
-    fn look(&mut self, state: State, found: Option<Timestamp>) -> Shows {
-        let before = self.state.replace(state);
-        let Some(before) = before else { return Shows::Missed };
-        let is_other = self.newest.zip(found).is_some_and(|((_, stored), found)| stored != found);
-        if is_other || before.incarnation != state.incarnation || state.last < before.last.max(self.through) {
-            self.through = state.last;
-            self.newest = None;
-            Shows::Restarted
-        } else if self.through < before.last {
-            Shows::Missed
-        } else {
-            Shows::Nothing
-        }
-    }
-
-    /// Up to where nothing was missed. What is stored by now is read by all who hear of it, so it counts as told.
-    fn missed(&mut self) -> u64 {
-        let through = self.through;
-        self.through = through.max(self.state.map_or(0, |state| state.last));
-        through
-    }
-}
-
 struct Following {
     seen: Seen,
     activity: Activity,
@@ -102,15 +56,15 @@ impl Following {
                         self.activity.metrics.gaps.inc();
                         tracing::info!("the feed of activity may have a gap; what is followed is read on");
                         // Before anything of another life is told.
-                        self.look(self.seen.newest).await;
-                        self.missed();
+                        self.look(self.seen.newest()).await;
+                        self.missed().await;
                         look_at = Instant::now() + LOOK_EVERY;
                     }
                     Some(Fed::Stored { line, before }) => self.stored(line, before).await,
                 },
                 () = tokio::time::sleep_until(look_at) => {
                     if self.look(None).await == Shows::Missed {
-                        self.missed();
+                        self.missed().await;
                     }
                     look_at = Instant::now() + LOOK_EVERY;
                 }
@@ -147,8 +101,10 @@ impl Following {
         shows
     }
 
-    fn missed(&mut self) {
-        let after = self.seen.missed();
+    async fn missed(&mut self) {
+        // One that is not to be had may have been trimmed.
+        let tip = self.activity.reader.stored_at(self.seen.last()).await.unwrap_or_default();
+        let after = self.seen.missed(tip);
         self.activity.hub.gap(after);
     }
 
@@ -162,51 +118,6 @@ impl Following {
         {
             self.activity.hub.tell(sandbox_id, News::Stored { line: line.into(), before });
         }
-        self.seen.through = self.seen.through.max(sequence);
-        self.seen.newest = Some((sequence, stored));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use roadstead_proto::cursor::Incarnation;
-
-    use super::*;
-
-    fn state(life: &str, last: u64) -> State {
-        State { incarnation: Incarnation::created(life), first: 1, last }
-    }
-
-    #[test]
-    fn what_was_stored_before_a_look_has_to_be_there_at_the_next() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.look(state("a", 5), None), Shows::Missed, "nothing is known at first");
-        assert_eq!(seen.missed(), 0);
-        assert_eq!(seen.look(state("a", 7), None), Shows::Nothing, "6 and 7 may be on their way");
-        assert_eq!(seen.look(state("a", 7), None), Shows::Missed);
-        seen.through = 7;
-        assert_eq!(seen.look(state("a", 7), None), Shows::Nothing);
-    }
-
-    #[test]
-    fn another_life_and_a_way_back_are_restarts() {
-        let mut seen = Seen::default();
-        seen.look(state("a", 5), None);
-        seen.missed();
-        assert_eq!(seen.look(state("b", 9), None), Shows::Restarted);
-        assert_eq!(seen.look(state("b", 8), None), Shows::Restarted);
-        seen.through = 12;
-        assert_eq!(seen.look(state("b", 10), None), Shows::Restarted, "more was told than is stored");
-    }
-
-    #[test]
-    fn a_way_back_that_writers_have_passed_is_a_restart() {
-        let at = |seconds| Timestamp { seconds, nanos: 0 };
-        let mut seen = Seen { through: 5, newest: Some((5, at(50))), ..Seen::default() };
-        seen.look(state("a", 5), None);
-        assert_eq!(seen.look(state("a", 9), Some(at(50))), Shows::Nothing);
-        assert_eq!(seen.look(state("a", 9), None), Shows::Missed, "it was trimmed, or not looked for");
-        assert_eq!(seen.look(state("a", 9), Some(at(60))), Shows::Restarted);
-        assert_eq!(seen.look(state("a", 9), Some(at(60))), Shows::Nothing, "it is told once");
+        self.seen.stored(sequence, stored);
     }
 }

@@ -13,12 +13,14 @@ use super::lines::News;
 const KEPT: usize = 256;
 
 /// The sandboxes that are followed. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Hub(Arc<Mutex<State>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     followed: HashMap<Uuid, Place>,
+    /// News that are kept for each sandbox.
+    kept: usize,
     /// How often the broker's stream began anew.
     restarts: u64,
 }
@@ -49,12 +51,17 @@ pub(crate) enum Told {
 }
 
 impl Hub {
+    /// Keeps so many news for each sandbox.
+    pub(super) fn keeping(kept: usize) -> Self {
+        Self(Arc::new(Mutex::new(State { followed: HashMap::new(), kept, restarts: 0 })))
+    }
+
     /// Follows a sandbox from now on, until the receiver is dropped.
     pub(crate) fn enter(&self, id: Uuid) -> Receiver {
         let mut state = self.lock();
-        let restarts = state.restarts;
+        let (restarts, kept) = (state.restarts, state.kept);
         let place =
-            state.followed.entry(id).or_insert_with(|| Place { followers: 0, news: broadcast::Sender::new(KEPT) });
+            state.followed.entry(id).or_insert_with(|| Place { followers: 0, news: broadcast::Sender::new(kept) });
         place.followers += 1;
         Receiver { id, hub: self.clone(), news: place.news.subscribe(), restarts }
     }
@@ -99,6 +106,12 @@ impl Hub {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Hub {
+    fn default() -> Self {
+        Self::keeping(KEPT)
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) struct Lines {
     seen: Option<Timestamp>,
     ready: VecDeque<Bytes>,
     live: bool,
-    /// Whether a loss is one: it is none before anything could be shown.
+    /// Whether a loss is one: it is none while only the past could be shown, and nothing of it was.
     begun: bool,
 }
 
@@ -97,7 +97,8 @@ impl Lines {
     /// Shows what was stored from `begin` on; up to `past` it is the past.
     pub(crate) fn tail(wanted: Wanted, begin: Begin, past: u64) -> Self {
         let from = begin.first();
-        Self { wanted, begin, past, from, last: None, seen: None, ready: VecDeque::new(), live: false, begun: false }
+        let (ready, live, begun) = (VecDeque::new(), false, from > past);
+        Self { wanted, begin, past, from, last: None, seen: None, ready, live, begun }
     }
 
     /// Shows what was stored after the line at `sequence`, at that time; up to `past` it is the past.
@@ -298,6 +299,13 @@ pub(crate) mod tests {
         let mut lines = Lines::tail(all(), Begin { log: 3, event: 3 }, 5);
         lines.read(Page { lost: true, ..page([5], 5, true) });
         assert_eq!(sent(&mut lines), ["5"]);
+    }
+
+    #[test]
+    fn what_is_new_and_trimmed_before_anything_is_shown_is_said_to_be_lost() {
+        let mut lines = Lines::tail(all(), Begin { log: 6, event: 6 }, 5);
+        lines.read(Page { lost: true, ..page([8], 8, true) });
+        assert_eq!(sent(&mut lines), ["!", "8"]);
     }
 
     #[test]

@@ -13,8 +13,9 @@ use tokio::sync::{Semaphore, watch};
 use tonic::Code;
 use uuid::Uuid;
 
-use super::line::{Line, nanos};
+use super::line::Line;
 use super::lines::Page;
+use super::resume;
 
 /// Pages of all streams that are read at a time.
 const READS: usize = 16;
@@ -149,25 +150,18 @@ impl Reader {
         let cursor = Cursor::decode(sandbox_id, text)
             .map_err(|_| Status::invalid("resume_after_cursor", "must be a cursor that was given for this sandbox"))?;
         let state = self.look().await.map_err(refused)?;
-        if cursor.incarnation != state.incarnation {
-            return Err(out_of_range("the stored lines were lost since"));
-        }
-        if cursor.sequence > state.last {
-            return Err(out_of_range("it is ahead of what is stored"));
-        }
         let found = self.stream.at(cursor.sequence).await.map_err(refused)?;
-        let found = found.ok_or_else(|| out_of_range("what it names was trimmed"))?;
-        if found.of.sandbox_id != sandbox_id || nanos(&found.stored) != cursor.stored_nanos {
-            return Err(out_of_range("the stored lines were rolled back since"));
-        }
+        let place = found.as_ref().map(|found| (found.of.sandbox_id, found.stored));
+        let stored = resume::after(&cursor, sandbox_id, &state, place).map_err(out_of_range)?;
         // Of its own kind everything newer is there as well.
-        for kind in followed.iter().copied().filter(|kind| *kind != found.of.kind) {
+        let own = found.map(|found| found.of.kind);
+        for kind in followed.iter().copied().filter(|kind| Some(*kind) != own) {
             let of = Subjects { sandbox_id, kind: Some(kind) };
             if self.is_trimmed(of, cursor.sequence + 1).await.map_err(refused)? {
                 return Err(out_of_range("lines after it were trimmed"));
             }
         }
-        Ok((cursor.sequence, found.stored))
+        Ok((cursor.sequence, stored))
     }
 }
 

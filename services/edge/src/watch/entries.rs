@@ -37,6 +37,9 @@ struct Shared {
 
 type Waiters = Vec<oneshot::Sender<()>>;
 
+/// What one request asks for, and who waits for it.
+pub(super) type Batch = Vec<(Uuid, Waiters)>;
+
 /// The answer did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reader of entries has stopped")]
@@ -94,14 +97,14 @@ impl Entries {
     }
 
     /// Takes the next batch: what is wanted from here on is a question for a later one.
-    fn take(&self) -> Vec<(Uuid, Waiters)> {
+    pub(super) fn take(&self) -> Batch {
         let mut wanted = self.lock();
         let ids = wanted.keys().take(BATCH).copied().collect::<Vec<_>>();
         ids.into_iter().filter_map(|id| wanted.remove_entry(&id)).collect()
     }
 
     /// Hands out what was read, in the order it was asked for; what the reply left out is asked for again.
-    fn settle(&self, batch: Vec<(Uuid, Waiters)>, reply: SandboxEntriesReply, hub: &Hub) {
+    pub(super) fn settle(&self, batch: Batch, reply: SandboxEntriesReply, hub: &Hub) {
         let mut entries = reply.entries.into_iter();
         let mut left_out = Vec::new();
         for (id, waiters) in batch {
@@ -118,7 +121,7 @@ impl Entries {
         self.put_back(left_out);
     }
 
-    fn put_back(&self, batch: Vec<(Uuid, Waiters)>) {
+    pub(super) fn put_back(&self, batch: Batch) {
         let mut wanted = self.lock();
         for (id, mut waiters) in batch {
             waiters.retain(|waiter| !waiter.is_closed());

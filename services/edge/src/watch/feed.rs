@@ -14,7 +14,8 @@ use super::metrics::Metrics;
 /// Every watch replica beats once a second; without any for this long, the feed is taken for broken.
 const SILENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// With [`SILENCE`] less than the bound within which rights are looked at again.
+const LONGEST_PAUSE: Duration = Duration::from_millis(1500);
 
 /// What is told by a feed. Neither call may take long: what is not drained is lost.
 pub(crate) trait Listener: Send + 'static {
@@ -24,8 +25,9 @@ pub(crate) trait Listener: Send + 'static {
     /// Something was stored.
     fn stored(&self, stored: Stored) -> Heard;
 
-    /// Something may have been missed: whatever is known may be out of date. What follows is complete again.
-    fn missed(&self);
+    /// Something may have been missed after this moment: whatever is known may be out of date. Once a feed is silent
+    /// nobody knows what follows, and this is called again; otherwise what follows is complete again.
+    fn missed(&self, after: Instant);
 }
 
 /// What a message was.
@@ -60,21 +62,27 @@ async fn follow_for_ever<L: Listener>(bus: Bus, listener: L, metrics: Metrics, l
     let bucket = L::BUCKET.name();
     let mut latch = Some(latch);
     let mut pause = FIRST_PAUSE;
+    // When the last message came that followed on those before.
+    let mut whole = Instant::now();
+    metrics.heard(bucket, Heard::Beat, whole);
     loop {
         let mut feed = Feed::follow(&bus, L::BUCKET).await.map_err(|_| Closed)?;
         // Whatever was stored before the subscription stood was told to nobody here.
-        listener.missed();
+        listener.missed(whole);
         let mut silent_at = Instant::now() + SILENCE;
         while let Ok(news) = tokio::time::timeout_at(silent_at, feed.next()).await {
             match news.ok_or(Closed)? {
                 News::Gap => {
                     tracing::info!(bucket, "the feed may have a gap; what is watched is read again");
                     metrics.gap(bucket);
-                    listener.missed();
+                    listener.missed(whole);
                 }
                 News::Stored(stored) => {
-                    if listener.stored(stored) == Heard::Beat {
-                        silent_at = Instant::now() + SILENCE;
+                    let heard = listener.stored(stored);
+                    whole = Instant::now();
+                    metrics.heard(bucket, heard, whole);
+                    if heard == Heard::Beat {
+                        silent_at = whole + SILENCE;
                         pause = FIRST_PAUSE;
                         if let Some(latch) = latch.take() {
                             latch.release();
@@ -85,6 +93,7 @@ async fn follow_for_ever<L: Listener>(bus: Bus, listener: L, metrics: Metrics, l
         }
         tracing::warn!(bucket, "the feed is silent; subscribing again");
         metrics.silence(bucket);
+        listener.missed(whole);
         drop(feed);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

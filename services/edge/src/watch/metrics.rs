@@ -1,16 +1,27 @@
 //! What is counted of watches.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::TypedMetric as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::feed::Heard;
 
 /// Metrics of the feeds and of the streams that follow them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
     gaps: Family<Labels, Counter>,
     silences: Family<Labels, Counter>,
+    ages: Ages,
     open: Gauge,
     denied: Counter,
 }
@@ -18,6 +29,16 @@ pub(crate) struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     bucket: &'static str,
+}
+
+/// When each feed was heard last; told as ages, which are right whenever they are asked for.
+#[derive(Clone, Debug, Default)]
+struct Ages(Arc<Mutex<BTreeMap<&'static str, Last>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    beat: Instant,
+    message: Instant,
 }
 
 /// Counts one open stream as long as it lives.
@@ -33,6 +54,7 @@ impl Metrics {
             "Times a feed fell silent and was subscribed anew",
             metrics.silences.clone(),
         );
+        registry.register_collector(Box::new(metrics.ages.clone()));
         registry.register("watches_open", "Open WatchSandbox streams", metrics.open.clone());
         registry.register("watches_denied", "Streams ended because a right was taken away", metrics.denied.clone());
         metrics
@@ -46,6 +68,16 @@ impl Metrics {
         self.silences.get_or_create(&Labels { bucket }).inc();
     }
 
+    /// A message of the feed came.
+    pub(crate) fn heard(&self, bucket: &'static str, what: Heard, at: Instant) {
+        let mut ages = self.ages.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = ages.entry(bucket).or_insert(Last { beat: at, message: at });
+        last.message = at;
+        if what == Heard::Beat {
+            last.beat = at;
+        }
+    }
+
     pub(crate) fn denied(&self) {
         self.denied.inc();
     }
@@ -53,6 +85,25 @@ impl Metrics {
     pub(crate) fn opened(&self) -> Counted {
         self.open.inc();
         Counted(self.open.clone())
+    }
+}
+
+impl Collector for Ages {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ages: [(&str, &str, fn(&Last) -> Instant); 2] = [
+            ("feed_heartbeat_age_seconds", "Time since a watch replica was heard on a feed", |last| last.beat),
+            ("feed_age_seconds", "Time since anything was heard on a feed", |last| last.message),
+        ];
+        for (name, help, of) in ages {
+            let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
+            for (&bucket, last) in &last {
+                family.get_or_create(&Labels { bucket }).set(of(last).elapsed().as_secs_f64());
+            }
+            let metric = encoder.encode_descriptor(name, help, None, Gauge::<f64, AtomicU64>::TYPE)?;
+            family.encode(metric)?;
+        }
+        Ok(())
     }
 }
 

@@ -3,15 +3,22 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use prost::Message as _;
 use roadstead_bus::feed::Stored;
 use roadstead_proto::bucket::{Bucket, RightsKey};
 use roadstead_proto::internal::RightsEntry;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::feed::{Heard, Listener};
+
+/// Who cannot be authorized again this long after the moment up to which the feed is known to be whole watches no longer.
+const BOUND: Duration = Duration::from_secs(5);
+/// But there is always the time for one question.
+const QUESTION: Duration = Duration::from_secs(1);
 
 /// The workspaces in which somebody watches. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +40,10 @@ struct Watched {
 /// What the feed said last.
 #[derive(Clone, Debug)]
 enum Members {
-    /// Nothing yet, or something was missed.
-    Unknown,
+    /// Nothing yet, or something may have been missed after this moment.
+    Unknown {
+        after: Instant,
+    },
     Are(Arc<BTreeSet<String>>),
 }
 
@@ -61,10 +70,10 @@ impl Rights {
     pub(crate) fn enter(&self, workspace_id: Uuid, subject: &str, since: Moment) -> RightsWatcher {
         let mut state = self.lock();
         let may_have_missed = state.changes != since.0;
-        let place = state
-            .workspaces
-            .entry(workspace_id)
-            .or_insert_with(|| Watched { watchers: 0, members: watch::Sender::new(Members::Unknown) });
+        let place = state.workspaces.entry(workspace_id).or_insert_with(|| Watched {
+            watchers: 0,
+            members: watch::Sender::new(Members::Unknown { after: Instant::now() }),
+        });
         place.watchers += 1;
         let mut members = place.members.subscribe();
         if may_have_missed {
@@ -76,10 +85,12 @@ impl Rights {
     fn changed(&self, workspace_id: Uuid, entry: Option<RightsEntry>) {
         let mut state = self.lock();
         state.changes += 1;
-        if let Some(watched) = state.workspaces.get(&workspace_id) {
+        // A workspace goes after its sandboxes, and each stream ends with its own.
+        let gone = entry.as_ref().is_some_and(|entry| entry.gone);
+        if let Some(watched) = state.workspaces.get(&workspace_id).filter(|_| !gone) {
             watched.members.send_replace(match entry {
                 Some(entry) => Members::Are(Arc::new(entry.members.into_keys().collect())),
-                None => Members::Unknown,
+                None => Members::Unknown { after: Instant::now() },
             });
         }
     }
@@ -101,30 +112,30 @@ impl Listener for Rights {
         Heard::Other
     }
 
-    fn missed(&self) {
+    fn missed(&self, after: Instant) {
         let mut state = self.lock();
         state.changes += 1;
         for watched in state.workspaces.values() {
-            watched.members.send_replace(Members::Unknown);
+            watched.members.send_replace(Members::Unknown { after });
         }
     }
 }
 
 impl RightsWatcher {
-    /// Waits until the caller has to be authorized again.
-    pub(crate) async fn in_doubt(&mut self) {
+    /// Waits until the caller has to be authorized again, and says by when.
+    pub(crate) async fn in_doubt(&mut self) -> Instant {
         loop {
             // Fails only if the sender is gone, and it is kept as long as this watcher is there.
             if self.members.changed().await.is_err() {
                 return std::future::pending().await;
             }
-            let doubtful = match &*self.members.borrow_and_update() {
-                Members::Unknown => true,
-                Members::Are(members) => !members.contains(&self.subject),
+            let now = Instant::now();
+            let after = match &*self.members.borrow_and_update() {
+                Members::Unknown { after } => *after,
+                Members::Are(members) if members.contains(&self.subject) => continue,
+                Members::Are(_) => now,
             };
-            if doubtful {
-                return;
-            }
+            return (after + BOUND).max(now + QUESTION);
         }
     }
 }
@@ -160,8 +171,8 @@ mod tests {
         watcher.in_doubt().now_or_never().is_some()
     }
 
-    #[test]
-    fn who_is_no_longer_a_member_is_in_doubt_and_nobody_else() {
+    #[tokio::test]
+    async fn who_is_no_longer_a_member_is_in_doubt_and_nobody_else() {
         let rights = Rights::default();
         let mut alice = rights.enter(WORKSPACE, "alice", rights.now());
         let mut bob = rights.enter(WORKSPACE, "bob", rights.now());
@@ -175,19 +186,36 @@ mod tests {
         assert!(!in_doubt(&mut bob), "once for each change");
     }
 
-    #[test]
-    fn a_gap_puts_everybody_in_doubt() {
+    #[tokio::test]
+    async fn a_gap_puts_everybody_in_doubt() {
         let rights = Rights::default();
         let mut alice = rights.enter(WORKSPACE, "alice", rights.now());
         rights.changed(WORKSPACE, members(&["alice"]));
-        rights.missed();
+        rights.missed(Instant::now());
         assert!(in_doubt(&mut alice));
         rights.changed(WORKSPACE, None);
         assert!(in_doubt(&mut alice));
+        rights.changed(WORKSPACE, Some(RightsEntry { gone: true, ..Default::default() }));
+        assert!(!in_doubt(&mut alice), "its sandbox has gone before");
     }
 
-    #[test]
-    fn a_change_between_authorization_and_entry_is_not_missed() {
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_is_settled_within_five_seconds_of_the_last_sound_moment() {
+        let (rights, second) = (Rights::default(), Duration::from_secs(1));
+        let mut alice = rights.enter(WORKSPACE, "alice", rights.now());
+        let whole = Instant::now();
+        tokio::time::advance(3 * second).await;
+        rights.missed(whole);
+        assert_eq!(alice.in_doubt().await, whole + 5 * second);
+        tokio::time::advance(3 * second).await;
+        rights.missed(whole);
+        assert_eq!(alice.in_doubt().await, whole + 7 * second, "there is time for one question");
+        rights.changed(WORKSPACE, members(&["bob"]));
+        assert_eq!(alice.in_doubt().await, whole + 11 * second);
+    }
+
+    #[tokio::test]
+    async fn a_change_between_authorization_and_entry_is_not_missed() {
         let rights = Rights::default();
         let authorized = rights.now();
         rights.changed(WORKSPACE, members(&[]));
@@ -195,8 +223,8 @@ mod tests {
         assert!(!in_doubt(&mut rights.enter(WORKSPACE, "alice", rights.now())));
     }
 
-    #[test]
-    fn nothing_is_kept_of_workspaces_that_nobody_watches() {
+    #[tokio::test]
+    async fn nothing_is_kept_of_workspaces_that_nobody_watches() {
         let rights = Rights::default();
         let watchers = (rights.enter(WORKSPACE, "a", rights.now()), rights.enter(WORKSPACE, "b", rights.now()));
         drop(watchers.0);

@@ -4,6 +4,7 @@ use prost::Message as _;
 use roadstead_bus::feed::Stored;
 use roadstead_proto::bucket::{Bucket, SandboxKey};
 use roadstead_proto::internal::SandboxEntry;
+use tokio::time::Instant;
 
 use super::entries::Entries;
 use super::feed::{Heard, Listener};
@@ -35,7 +36,7 @@ impl Listener for Sandboxes {
         Heard::Other
     }
 
-    fn missed(&self) {
+    fn missed(&self, _after: Instant) {
         self.entries.refresh(self.hub.watched());
     }
 }

@@ -8,11 +8,13 @@ use futures_util::{Stream, stream};
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_door::Call;
+use roadstead_door::auth::Standing;
 use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
 use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 use uuid::Uuid;
 
@@ -21,15 +23,11 @@ use super::following::{Following, Step};
 use super::hub::{Hub, Watcher};
 use super::metrics::{Counted, Metrics};
 use super::rights::{Rights, RightsWatcher};
-use super::shown::State;
 use crate::activity::{Activity, Follower};
 use crate::read;
 
 /// How long a stream waits for its first state.
 const BEGIN: Duration = Duration::from_secs(10);
-/// How long one attempt to authorize a caller again takes at most, and how long a caller may watch on without one that
-/// succeeded.
-const AUTHORIZE: Duration = Duration::from_secs(5);
 /// Callers that are authorized again at the same time.
 const AUTHORIZING: usize = 64;
 
@@ -83,7 +81,6 @@ impl Watches {
         let request = WatchSandboxRequest::decode(request)
             .map_err(|_| Status::invalid_argument("the request is not a message of its type"))?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy("too many watches are open here"))?;
-        let following = Following::new(&request);
         let (scope, sandbox) = (request.workspace_scope.clone(), request.sandbox.clone());
         let caller = Caller { watches: self.clone(), call: call.clone(), scope, sandbox };
 
@@ -95,8 +92,8 @@ impl Watches {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(unavailable("the sandbox cannot be read now")),
         }
-        let newest = watcher.newest().filter(|newest| newest.state != State::Gone);
-        let newest = newest.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
+        let begun = watcher.newest().and_then(|newest| Some((Following::begin(&request, &newest)?, newest)));
+        let (following, newest) = begun.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
         let user = call.user()?;
         // An administrator of the platform is no member, and keeps its rights as long as its credential.
         let rights = match Uuid::try_parse(&newest.workspace_id) {
@@ -106,7 +103,18 @@ impl Watches {
         };
         let lines = self.activity.follow(id, &request).await?;
         let counted = self.metrics.opened();
-        let open = Open { caller, watcher, rights, following, lines, ended: false, _place: place, _counted: counted };
+        let standing = call.standing.clone();
+        let open = Open {
+            caller,
+            standing,
+            watcher,
+            rights,
+            following,
+            lines,
+            ended: false,
+            _place: place,
+            _counted: counted,
+        };
         Ok(stream::unfold(open, |mut open| async move { Some((open.next().await?, open)) }))
     }
 }
@@ -125,19 +133,20 @@ impl Caller {
         read::sandbox_id(&self.watches.bus, &self.call, self.scope.clone(), self.sandbox.clone()).await
     }
 
-    /// Whether the caller may watch on. Whether the name still denotes the same sandbox does not matter here.
-    async fn authorize(&mut self) -> Result<(), Status> {
+    /// Whether the caller may watch on, which has to be known by then. Whether the name still denotes the same sandbox
+    /// does not matter here.
+    async fn authorize(&mut self, by: Instant) -> Result<(), Status> {
         let authorizing = Arc::clone(&self.watches.authorizing);
-        let _turn = authorizing.acquire().await.map_err(|_| Status::internal("an internal error"))?;
-        self.call.deadline = Deadline::after(AUTHORIZE);
-        match self.resolve().await {
-            Ok(_) => Ok(()),
-            Err(status) if status.code() == Code::NotFound => Ok(()),
-            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
-                self.watches.metrics.denied();
-                Err(status)
-            }
-            Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
+        self.call.deadline = Deadline::after(by - Instant::now());
+        let asking = async {
+            let _turn = authorizing.acquire().await;
+            self.resolve().await
+        };
+        match timeout_at(by, asking).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(status)) if status.code() == Code::NotFound => Ok(()),
+            Ok(Err(status)) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => Err(status),
+            Ok(Err(_)) | Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
         }
     }
 }
@@ -145,6 +154,7 @@ impl Caller {
 /// An open stream.
 struct Open {
     caller: Caller,
+    standing: Option<Standing>,
     watcher: Watcher,
     rights: Option<RightsWatcher>,
     following: Following,
@@ -161,6 +171,12 @@ impl Open {
             return None;
         }
         loop {
+            let lapses = async {
+                match &mut self.standing {
+                    Some(standing) => standing.lapses().await,
+                    None => std::future::pending().await,
+                }
+            };
             let in_doubt = async {
                 match &mut self.rights {
                     Some(rights) => rights.in_doubt().await,
@@ -186,10 +202,10 @@ impl Open {
             tokio::select! {
                 // First: nothing is sent to somebody who may not see it.
                 biased;
-                () = in_doubt => {
-                    if let Err(status) = self.caller.authorize().await {
-                        self.ended = true;
-                        return Some(Err(status));
+                status = lapses => return Some(Err(self.denied(status))),
+                by = in_doubt => {
+                    if let Err(status) = self.caller.authorize(by).await {
+                        return Some(Err(self.denied(status)));
                     }
                 }
                 step = step => match step {
@@ -200,5 +216,12 @@ impl Open {
                 line = line => return Some(Ok(line)),
             }
         }
+    }
+
+    /// Ends it.
+    fn denied(&mut self, status: Status) -> Status {
+        self.ended = true;
+        self.caller.watches.metrics.denied();
+        status
     }
 }
