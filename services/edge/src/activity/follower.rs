@@ -6,12 +6,13 @@ use bytes::Bytes;
 use roadstead_bus::activity::{ReadError, Subjects};
 use roadstead_proto::activity::LINES;
 use roadstead_proto::api::v1::WatchSandboxRequest;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use uuid::Uuid;
 
 use super::filter::Filter;
 use super::hub::{Receiver, Told};
-use super::lines::{Lines, Next, Wanted};
+use super::lines::{Lines, Next, Page, Wanted};
 use super::reader::refused;
 use super::tail::Tail;
 use super::{Activity, Metrics, Reader};
@@ -27,6 +28,9 @@ pub(crate) struct Follower {
     metrics: Metrics,
     news: Receiver,
     lines: Lines,
+    /// The page that is being read, by a task of its own: states that come faster than it is read do not begin it
+    /// anew, and a client that takes nothing keeps nobody's turn.
+    reading: Option<AbortOnDropHandle<Result<Page, ReadError>>>,
     pause: Duration,
 }
 
@@ -70,7 +74,7 @@ impl Activity {
             }
         };
         let (reader, metrics) = (self.reader.clone(), self.metrics.clone());
-        Ok(Some(Follower { of, reader, metrics, news, lines, pause: FIRST_PAUSE }))
+        Ok(Some(Follower { of, reader, metrics, news, lines, reading: None, pause: FIRST_PAUSE }))
     }
 
     /// Shows the tail everything that there is.
@@ -105,7 +109,7 @@ impl Follower {
                         self.lines.lag();
                     }
                 },
-                Next::Read(from) => match self.reader.page(self.of, from).await {
+                Next::Read(from) => match self.read(from).await {
                     Ok(page) => {
                         self.metrics.pages.inc();
                         self.pause = FIRST_PAUSE;
@@ -113,11 +117,27 @@ impl Follower {
                     }
                     Err(error) => {
                         tracing::debug!(%error, "lines cannot be read; trying on");
-                        tokio::time::sleep(self.pause).await;
                         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                     }
                 },
             }
         }
+    }
+
+    /// The page from there on; after a failure, a while later.
+    async fn read(&mut self, from: u64) -> Result<Page, ReadError> {
+        let reading = self.reading.get_or_insert_with(|| {
+            let (reader, of, pause) = (self.reader.clone(), self.of, self.pause);
+            AbortOnDropHandle::new(tokio::spawn(async move {
+                let read = reader.page(of, from).await;
+                if read.is_err() {
+                    tokio::time::sleep(pause).await;
+                }
+                read
+            }))
+        });
+        let read = reading.await;
+        self.reading = None;
+        read.unwrap_or(Err(ReadError::Unavailable))
     }
 }

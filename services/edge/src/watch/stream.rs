@@ -21,7 +21,6 @@ use super::following::{Following, Step};
 use super::hub::{Hub, Watcher};
 use super::metrics::{Counted, Metrics};
 use super::rights::{Rights, RightsWatcher};
-use super::shown::State;
 use crate::activity::{Activity, Follower};
 use crate::read;
 
@@ -83,7 +82,6 @@ impl Watches {
         let request = WatchSandboxRequest::decode(request)
             .map_err(|_| Status::invalid_argument("the request is not a message of its type"))?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy("too many watches are open here"))?;
-        let following = Following::new(&request);
         let (scope, sandbox) = (request.workspace_scope.clone(), request.sandbox.clone());
         let caller = Caller { watches: self.clone(), call: call.clone(), scope, sandbox };
 
@@ -95,8 +93,8 @@ impl Watches {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(unavailable("the sandbox cannot be read now")),
         }
-        let newest = watcher.newest().filter(|newest| newest.state != State::Gone);
-        let newest = newest.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
+        let begun = watcher.newest().and_then(|newest| Some((Following::begin(&request, &newest)?, newest)));
+        let (following, newest) = begun.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
         let user = call.user()?;
         // An administrator of the platform is no member, and keeps its rights as long as its credential.
         let rights = match Uuid::try_parse(&newest.workspace_id) {
