@@ -1,7 +1,10 @@
 //! Reads, answered by the watch and config-snapshot roles. A read has no effect, so one that got no answer is repeated.
 
+mod asked;
+
 use std::time::Duration;
 
+use asked::Asked;
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::{Bus, RequestError};
@@ -68,9 +71,10 @@ pub(crate) async fn sandbox_id(
 
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Bytes, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
+    let mut asked = Asked::new(|| bus.request(subject, request.clone(), PATIENCE * ATTEMPTS));
     loop {
         let patience = PATIENCE.min(deadline.remaining());
-        let error = match bus.request(subject, request.clone(), patience).await {
+        let error = match asked.once_more(patience).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
