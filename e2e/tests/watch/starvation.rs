@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
 use roadstead_e2e::api::scope;
 use roadstead_e2e::raw::Raw;
@@ -28,6 +28,8 @@ const LISTED: usize = 2000 - WATCHED;
 const WATCHED: usize = 10;
 const FEW: usize = 50;
 const MANY: usize = 800;
+/// Watches that are being opened at a time.
+const OPENING: usize = 16;
 /// Streams that a door lets a connection have.
 const STREAMS: usize = 1024;
 /// Streams beyond that.
@@ -85,11 +87,11 @@ fn token(page: &[u8]) -> String {
 
 /// Opens watches on this connection, each on one of the sandboxes, until there are so many.
 async fn open(world: &World, connection: &Channel, streams: &mut Vec<Watching>, count: usize) {
-    let open = (streams.len()..count).map(|number| {
+    let open = stream::iter(streams.len()..count).map(|number| {
         let request = world.status(&format!("w{}", number % WATCHED));
         Watching::open(OpenShellClient::new(connection.clone()), request)
     });
-    streams.extend(join_all(open).await.into_iter().map(Result::unwrap));
+    streams.extend(open.buffered(OPENING).map(Result::unwrap).collect::<Vec<_>>().await);
     for stream in streams {
         stream.until_version(SOON, 1).await;
     }
