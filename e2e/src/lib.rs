@@ -8,6 +8,7 @@
 //! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
 //!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
 //! - [`connection`]: the broker as a role sees it.
+//! - [`Pushing`]: a sandbox's log, as its writer pushes it.
 //! - [`StolenBridge`]: speaks at the broker with a bridge's keys, past the bridge.
 //!
 //! The deciding parts are pure. What Postgres holds is asked by a side session.
@@ -26,11 +27,13 @@ pub mod effect;
 pub mod fleet;
 pub mod load;
 pub mod policy;
+pub mod pushing;
 pub mod raw;
 pub mod stolen_bridge;
 pub mod watched;
 
 pub use fleet::Fleet;
 pub use load::Load;
+pub use pushing::Pushing;
 pub use stolen_bridge::StolenBridge;
 pub use watched::Watched;

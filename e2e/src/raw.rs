@@ -62,6 +62,12 @@ impl Raw {
         Self(Endpoint::from_shared(url.to_owned()).unwrap().connect().await.unwrap())
     }
 
+    /// Shares a connection with others.
+    #[must_use]
+    pub const fn over(channel: Channel) -> Self {
+        Self(channel)
+    }
+
     /// Calls a method with one message, as all kinds of methods can be called. `authorization` holds the values of that
     /// header, of which there may be any number.
     pub async fn call(&self, method: Method, authorization: &[String], message: Vec<u8>) -> Answer {

@@ -64,7 +64,7 @@ async fn changes(world: &World, count: u32) -> u64 {
 
 /// Logs as fast as a sandbox may; how many lines.
 async fn flood(world: &World, sandbox_id: &str, period: Duration) -> u32 {
-    let pushing = world.push(1, "s", sandbox_id).await;
+    let pushing = world.push(1, "s", sandbox_id);
     let mut clock = interval(EVERY);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let batches = u32::try_from(period.as_millis() / EVERY.as_millis()).unwrap();

@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use roadstead_e2e::Pushing;
 use roadstead_e2e::api::{Client, client, request_id, scope};
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::sandbox_stream_event::Payload;
 use roadstead_proto::api::v1::{
-    CreateSandboxRequest, CreateWorkspaceRequest, PushSandboxLogsRequest, SandboxLogLine, SandboxSpec,
-    SandboxStreamEvent, WatchSandboxRequest,
+    CreateSandboxRequest, CreateWorkspaceRequest, SandboxSpec, SandboxStreamEvent, WatchSandboxRequest,
 };
 use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{Stack, eventually, generate};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
-use tonic::{Code, Request, Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// Longest wait for what has no bound of its own.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -27,13 +24,6 @@ pub(crate) struct World {
     pub(crate) workspace: String,
     /// Tokens by the name of their sandbox, for the time when nobody can mint any.
     tokens: Mutex<HashMap<String, String>>,
-}
-
-/// A stream of lines to a bridge.
-pub(crate) struct Pushing {
-    sandbox_id: String,
-    batches: mpsc::Sender<PushSandboxLogsRequest>,
-    call: JoinHandle<Result<(), Status>>,
 }
 
 impl World {
@@ -73,19 +63,14 @@ impl World {
     }
 
     /// Opens a stream of lines as that sandbox.
-    pub(crate) async fn push(&self, bridge: usize, name: &str, sandbox_id: &str) -> Pushing {
+    pub(crate) fn push(&self, bridge: usize, name: &str, sandbox_id: &str) -> Pushing {
         let token = self.tokens.lock().unwrap()[name].clone();
-        let (batches, receiver) = mpsc::channel(1);
-        let mut request = Request::new(ReceiverStream::new(receiver));
-        request.metadata_mut().insert("authorization", format!("Bearer {}", token.trim()).parse().unwrap());
-        let mut api = client(&self.stack.bridge(bridge));
-        let call = tokio::spawn(async move { api.push_sandbox_logs(request).await.map(drop) });
-        Pushing { sandbox_id: sandbox_id.to_owned(), batches, call }
+        Pushing::open(&self.stack.bridge(bridge), &token, sandbox_id)
     }
 
     /// Logs these numbers through a stream of their own, and waits until they are stored.
     pub(crate) async fn log(&self, bridge: usize, name: &str, sandbox_id: &str, numbers: std::ops::Range<u32>) {
-        let pushing = self.push(bridge, name, sandbox_id).await;
+        let pushing = self.push(bridge, name, sandbox_id);
         let numbers = numbers.collect::<Vec<_>>();
         for numbers in numbers.chunks(100) {
             pushing.batch(numbers.iter().copied()).await;
@@ -122,26 +107,6 @@ impl World {
             Ok(_) => Ok(Code::Ok),
         })
         .await
-    }
-}
-
-impl Pushing {
-    /// Pushes lines with these numbers.
-    pub(crate) async fn batch(&self, numbers: impl Iterator<Item = u32>) {
-        let line = |number: u32| SandboxLogLine {
-            level: "INFO".to_owned(),
-            target: "test".to_owned(),
-            message: number.to_string(),
-            ..Default::default()
-        };
-        let request = PushSandboxLogsRequest { sandbox_id: self.sandbox_id.clone(), logs: numbers.map(line).collect() };
-        assert!(self.batches.send(request).await.is_ok(), "the bridge takes lines");
-    }
-
-    /// Ends the stream; all is stored when it has ended.
-    pub(crate) async fn end(self) -> Result<(), Status> {
-        drop(self.batches);
-        tokio::time::timeout(SOON, self.call).await.unwrap().unwrap()
     }
 }
 

@@ -2,5 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod deletion;
+mod journal;
 mod projection;
+mod resume;
 mod rights;
+mod starvation;
+mod versions;
+mod watching;
+mod world;

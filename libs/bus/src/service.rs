@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::request::OVERLOADED;
 use crate::{BROKER_TIMEOUT, Bus};
 
-/// Requests that may wait for each one that is worked on.
-const WAITING_FOR_EACH: usize = 8;
+/// Requests that may wait, however few are worked on.
+const WAITING: usize = 512;
 
 /// What answers a request. Errors of the application are part of the answer's body.
 pub type Handler = Arc<dyn Fn(Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Send>> + Send + Sync>;
@@ -44,6 +44,12 @@ impl Endpoint {
     {
         Self { subject: subject.into(), handler: Arc::new(move |request| Box::pin(handler(request))) }
     }
+
+    /// Where it answers.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
 }
 
 /// Why a service could not be offered, or ended.
@@ -61,7 +67,7 @@ pub enum ServeError {
 }
 
 /// Serves `endpoints` as one micro service until `stop`, then ends them and returns when what was received has been
-/// answered. At most `concurrency` requests are worked on at a time and eight times as many wait; what is more is answered
+/// answered. At most `concurrency` requests are worked on at a time and 512 wait; what is more is answered
 /// at once with an error that callers see as [`RequestError::Overloaded`](crate::RequestError::Overloaded).
 /// Replicas share the requests.
 ///
@@ -119,10 +125,7 @@ struct Room {
 impl Room {
     fn new(concurrency: usize) -> Self {
         let concurrency = concurrency.max(1);
-        Self {
-            places: Arc::new(Semaphore::new(concurrency * (1 + WAITING_FOR_EACH))),
-            slots: Arc::new(Semaphore::new(concurrency)),
-        }
+        Self { places: Arc::new(Semaphore::new(concurrency + WAITING)), slots: Arc::new(Semaphore::new(concurrency)) }
     }
 
     fn begin(&self, working: &mut JoinSet<()>, request: Request, handler: Handler) {

@@ -20,6 +20,7 @@ pub mod share;
 pub mod status;
 pub mod tls;
 mod trace;
+mod unsent;
 
 pub use call::{Call, Reply};
 pub use front::{Door, Front, Limits, OtherServices, is_unary};

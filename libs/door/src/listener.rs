@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::front::{Door, Front};
 use crate::preface::{self, Protocol};
-use crate::tls;
+use crate::{tls, unsent};
 
 /// How long a connection may take until its protocol, and its TLS, stand.
 const BEGIN: Duration = Duration::from_secs(10);
@@ -203,6 +203,7 @@ impl<D: Door> Serving<D> {
 
     async fn begin_and_serve(&self, socket: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         socket.set_nodelay(true)?;
+        unsent::bound(&socket)?;
         match &self.tls {
             Some(acceptor) => {
                 let begun = async { preface::read(acceptor.accept(socket).await?).await };

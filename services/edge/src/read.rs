@@ -1,7 +1,10 @@
 //! Reads, answered by the watch and config-snapshot roles. A read has no effect, so one that got no answer is repeated.
 
+mod asked;
+
 use std::time::Duration;
 
+use asked::Asked;
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::{Bus, RequestError};
@@ -62,9 +65,10 @@ pub(crate) async fn sandbox_id(
 
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Reply, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
+    let mut asked = Asked::new(|| bus.request(subject, request.clone(), BOUND));
     loop {
         let patience = PATIENCE.min(attempts.left(Instant::now()));
-        let missed = match bus.request(subject, request.clone(), patience).await {
+        let missed = match asked.once_more(patience).await {
             Ok(reply) => match told(reply) {
                 Err(status) if status.code() == Code::Unavailable => Missed::Unable(status),
                 told => return told,

@@ -12,6 +12,8 @@ mod serve;
 mod sweep;
 
 use std::convert::Infallible;
+use std::num::NonZero;
+use std::thread::available_parallelism;
 
 use anyhow::Context as _;
 use roadstead_bus::topology::{self, Part};
@@ -54,15 +56,19 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         ca: broker.ca().map(Into::into),
     })
     .await?;
+    let connections = database.connections();
     let database = Database::connect(DatabaseSettings {
         url: database.url()?.to_owned(),
         user: user(ROLE).context("the role has no database user")?.to_owned(),
         password: keys.postgres_password()?.clone(),
-        pool_size: database.connections(),
+        pool_size: connections,
         role: ROLE,
         process_id,
         quota: DEFAULT_QUOTA,
     })?;
+    // Lists have slots of their own, and leave connections and turns of the processors to what streams and reads of one
+    // object wait for.
+    let list_slots = (connections / 2).min(available_parallelism().map_or(1, NonZero::get)).max(1);
     let reads =
         Reads { database: database.clone(), page_tokens: keys.page_tokens()?, service_urls: service_urls.into() };
     service.metrics.register(|registry| bus.register(registry));
@@ -96,9 +102,14 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             .await
         }
     });
+    let (lists, reads) = serve::endpoints(&reads, &serve_metrics).into_iter().partition::<Vec<_>, _>(serve::is_list);
     tasks.essential(Phase::Serving, "reads", |stop| {
-        let (bus, endpoints) = (bus.clone(), serve::endpoints(&reads, &serve_metrics));
-        async move { service::serve(&bus, "roadstead-read", endpoints, read_slots.into(), stop).await }
+        let bus = bus.clone();
+        async move { service::serve(&bus, "roadstead-read", reads, read_slots.into(), stop).await }
+    });
+    tasks.essential(Phase::Serving, "lists", |stop| {
+        let bus = bus.clone();
+        async move { service::serve(&bus, "roadstead-list", lists, list_slots, stop).await }
     });
     tasks.essential(Phase::Background, "beats", |stop| {
         let bus = bus.clone();

@@ -88,6 +88,12 @@ where
     })
 }
 
+/// Whether an endpoint answers lists. They take far longer than reads of one object.
+pub(crate) fn is_list(endpoint: &Endpoint) -> bool {
+    let mut lists = METHODS.into_iter().filter(|method| method.name().starts_with("List"));
+    lists.any(|list| subject::read(list) == endpoint.subject())
+}
+
 async fn answer(reads: &Reads, method: Method, request: Bytes) -> Result<Bytes, Refusal> {
     let ReadRequest { principal, request, deadline, traceparent } = ReadRequest::decode(request)?;
     let Some(principal::Kind::User(user)) = principal.and_then(|principal| principal.kind) else {

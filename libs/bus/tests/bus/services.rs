@@ -68,7 +68,7 @@ async fn replicas_share_the_requests_and_a_stopped_one_takes_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_refused_at_once_and_a_stop_finishes_the_rest() {
-    const PLACES: usize = 2 * 9;
+    const PLACES: usize = 2 + 512;
     let world = World::new().await;
     let edge = world.bus(Role::Edge).await;
     let gate = Arc::new(Semaphore::new(0));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_bus::activity::Subjects;
+use roadstead_bus::activity::{ReadError, Subjects};
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
