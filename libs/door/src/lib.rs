@@ -14,11 +14,14 @@ pub mod metrics;
 pub mod others;
 mod plain_http;
 mod preface;
+mod reader;
 mod request_id;
 pub mod share;
+mod stalled;
 pub mod status;
 pub mod tls;
 mod trace;
+mod unread;
 
 pub use call::{Call, Reply};
 pub use front::{Door, Front, Limits, OtherServices, is_unary};

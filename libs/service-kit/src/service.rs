@@ -1,8 +1,10 @@
 //! What every role begins with and ends with.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use roadstead_proto::role::Role;
 use tokio_util::sync::DropGuard;
 
@@ -39,7 +41,9 @@ impl Service {
         let port = AdminPort::bind(settings.address(role)).await?;
         let admin = port.address();
         tracing::info!(%role, %admin, "started");
-        tasks.essential(Phase::Background, "admin port", |stop| port.serve(readiness.clone(), metrics.clone(), stop));
+        tasks.essential(Phase::Background, "admin port", |stop| {
+            port.serve(readiness.clone(), metrics.clone(), stop).map(Ok::<_, Infallible>)
+        });
         let stop_when_dropped =
             [Phase::Serving, Phase::Background].map(|phase| tasks.stop_token(phase).clone().drop_guard());
         let drain_deadline = settings.drain_deadline();

@@ -159,6 +159,13 @@ impl Session {
         let heartbeat = bridge.times.heartbeat;
         let (keys, metrics) = (Arc::clone(&bridge.keys), bridge.metrics.clone());
         let outbox = Outbox::new(session_id, sandbox_id, push, heartbeat, keys, metrics);
+        let place = bridge.sessions.enter(sandbox_id, session_id, token_expires, &outbox);
+        // After entering: whoever ends all sessions has either seen this one or been seen here.
+        if bridge.drain.is_cancelled() {
+            reporter.end(End::Draining);
+            refuse(established, End::Draining.status());
+            return None;
+        }
         let now = Instant::now();
         let first: Option<Boxed<_>> = push.then(|| {
             let bootstrap = bootstrap::entry(Arc::clone(&bridge), identity, traceparent, now + FIRST_UPDATE);
@@ -168,7 +175,7 @@ impl Session {
         Some(Self {
             sandbox_id,
             inbound,
-            place: bridge.sessions.enter(sandbox_id, session_id, token_expires, &outbox),
+            place,
             outbox,
             reporter,
             snapshots,
