@@ -1,9 +1,9 @@
 //! The admin port: `/livez`, `/readyz` and `/metrics`.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,7 +25,7 @@ const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8")
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-/// Connections at a time; others wait to be accepted.
+/// Connections at a time; a further one takes the place of the oldest, so that probes are heard whoever else is there.
 pub const CONNECTIONS: usize = 64;
 /// How long one connection may take: it has one request, and its answer.
 pub const CONNECTION_TIME: Duration = Duration::from_secs(5);
@@ -82,29 +81,32 @@ impl AdminPort {
         self.address
     }
 
-    /// Answers until told to stop. A peer that is slow to ask or to listen holds a place for a few seconds at most.
+    /// Answers until told to stop. A peer that is slow to ask or to listen is let go after a few seconds.
     pub async fn serve(self, readiness: Readiness, metrics: Metrics, stop: CancellationToken) {
         let shown = Shown { readiness, metrics };
-        let (places, tasks) = (Arc::new(Semaphore::new(CONNECTIONS)), TaskTracker::new());
+        let tasks = TaskTracker::new();
         let accepting = async {
-            // The semaphore is never closed.
-            while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let mut places = VecDeque::with_capacity(CONNECTIONS + 1);
+            loop {
                 match self.listener.accept().await {
                     Ok((socket, _)) => {
-                        let answering = answer(socket, shown.clone());
-                        tasks.spawn(async move {
-                            answering.await;
-                            drop(place);
-                        });
+                        let (over, answering) = (CancellationToken::new(), answer(socket, shown.clone()));
+                        places.push_back(over.clone());
+                        tasks.spawn(async move { over.run_until_cancelled(answering).await });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection at the admin port; trying on");
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
+                if places.len() > CONNECTIONS
+                    && let Some(oldest) = places.pop_front()
+                {
+                    oldest.cancel();
+                }
             }
         };
-        stop.run_until_cancelled(accepting).await;
+        let _never = stop.run_until_cancelled(accepting).await;
         drop(self.listener);
         tasks.close();
         if tokio::time::timeout(LAST_ANSWERS, tasks.wait()).await.is_err() {

@@ -56,6 +56,20 @@ impl Victim {
         state(&format!("/proc/{}/stat", self.pid)).is_some_and(|state| state != 'Z')
     }
 
+    /// How many files and sockets it has open.
+    #[must_use]
+    pub fn descriptors(self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("the process lives").count()
+    }
+
+    /// How much memory it has, in bytes.
+    #[must_use]
+    pub fn memory(self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the process lives");
+        let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        1024 * kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).expect("the system says it")
+    }
+
     fn is_frozen(self) -> bool {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).expect("the process lives");
         threads.flatten().all(|thread| {
