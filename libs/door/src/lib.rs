@@ -26,3 +26,4 @@ mod unread;
 pub use call::{Call, Reply};
 pub use front::{Door, Front, Limits, OtherServices, is_unary};
 pub use plain_http::Health;
+pub use reader::PIECE;

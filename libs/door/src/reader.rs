@@ -18,7 +18,7 @@ use crate::unread::{Part, Unread};
 
 /// Bytes that are handed to the transport at a time: the size of its frames, and what it keeps of a stream whose peer
 /// takes no more.
-const PIECE: usize = 16 * 1024;
+pub const PIECE: usize = 16 * 1024;
 tokio::task_local! {
     static READER: Arc<Reader>;
 }

@@ -3,6 +3,7 @@
 
 mod closing;
 mod dead;
+mod documented;
 mod hostile;
 mod serving;
 mod slow;
