@@ -12,6 +12,7 @@ use roadstead_proto::api::v1::{GetSandboxRequest, ListSandboxesRequest, SandboxS
 use roadstead_testkit::http2::{self, Connection};
 use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{eventually, soak};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -27,7 +28,9 @@ const FILLING: usize = 240 * 1024;
 /// Bytes of a whole page, at least.
 const PAGE: u64 = 3 * 1024 * 1024;
 
-const SLOW: u32 = 50;
+const SLOW: u32 = 25;
+/// Of those, how many ask at the same time: what is looked at is how they read.
+const OPENING: usize = 4;
 const WINDOWLESS: u32 = 100;
 const FLOODS: usize = 2;
 const CALLS: u32 = 300;
@@ -115,18 +118,17 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     let open = "roadstead_watches_open{role=\"edge\"}";
     eventually(CROWD * 4, "the watches are open", || async { edge.metric(open).await as u32 >= windowless }).await;
     let mut peers = JoinSet::new();
-    for _ in 0..soak::count(SLOW) {
-        let list = list.clone();
+    let (opening, opened) = (Arc::new(Semaphore::new(OPENING)), Arc::<AtomicU64>::default());
+    let slow = soak::count(SLOW);
+    for _ in 0..slow {
+        let (list, opening, opened) = (list.clone(), Arc::clone(&opening), Arc::clone(&opened));
         peers.spawn(async move {
+            let turn = opening.acquire_owned().await.unwrap();
             let Connection { mut sends, mut hears } = Connection::open(door, &[(http2::INITIAL_WINDOW, 1000)]).await;
             sends.bytes(&http2::call(1, LIST, &[], &list)).await.unwrap();
-            let reading = async {
-                while let Some(frame) = hears.next().await {
-                    if frame.kind == http2::RESET {
-                        return;
-                    }
-                }
-            };
+            assert!(hears.until(http2::DATA).await.is_some());
+            opened.fetch_add(1, Ordering::Relaxed);
+            drop(turn);
             let granting = async {
                 loop {
                     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -136,11 +138,16 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
                 }
             };
             tokio::select! {
-                () = reading => {}
+                _given_up = hears.until(http2::RESET) => {}
                 () = granting => {}
             }
         });
     }
+    eventually(CROWD * slow, "the slow readers have begun to read", || async {
+        opened.load(Ordering::Relaxed) == u64::from(slow)
+    })
+    .await;
+
     let goodbyes = [(); 3].map(|()| Arc::<AtomicU64>::default());
     let mut attackers = JoinSet::new();
     for _ in 0..FLOODS {
