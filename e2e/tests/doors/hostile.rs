@@ -87,6 +87,34 @@ fn invalid_windows(number: u32) -> Vec<u8> {
     http2::window_update(0, if number.is_multiple_of(2) { i32::MAX as u32 } else { 0 })
 }
 
+/// Asks for a page, if need be again, and reads a kilobyte of it a second, until the door gives it up.
+async fn read_slowly(door: SocketAddr, list: Vec<u8>, opening: Arc<Semaphore>, opened: Arc<AtomicU64>) {
+    let mut turn = Some(opening.acquire_owned().await.unwrap());
+    let mut peer = Connection::open(door, &[(http2::INITIAL_WINDOW, 1000)]).await;
+    let mut stream = 1;
+    peer.sends.bytes(&http2::call(stream, LIST, &[], &list)).await.unwrap();
+    while let Some(frame) = peer.next().await {
+        match frame.kind {
+            http2::HEADERS if frame.flags & http2::END_STREAM != 0 => {
+                stream += 2;
+                peer.sends.bytes(&http2::call(stream, LIST, &[], &list)).await.unwrap();
+            }
+            http2::DATA => {
+                if turn.take().is_some() {
+                    opened.fetch_add(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let more = [http2::window_update(stream, 1000), http2::window_update(0, 1000)].concat();
+                if peer.sends.bytes(&more).await.is_err() {
+                    return;
+                }
+            }
+            http2::RESET => return,
+            _ => {}
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing() {
     let world = World::start(Plan::single().replicas(Role::Edge, 2)).await;
@@ -118,30 +146,11 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     let open = "roadstead_watches_open{role=\"edge\"}";
     eventually(CROWD * 4, "the watches are open", || async { edge.metric(open).await as u32 >= windowless }).await;
     let mut peers = JoinSet::new();
+    peers.spawn(async move { while stalled.next().await.is_some() {} });
     let (opening, opened) = (Arc::new(Semaphore::new(OPENING)), Arc::<AtomicU64>::default());
     let slow = soak::count(SLOW);
     for _ in 0..slow {
-        let (list, opening, opened) = (list.clone(), Arc::clone(&opening), Arc::clone(&opened));
-        peers.spawn(async move {
-            let turn = opening.acquire_owned().await.unwrap();
-            let Connection { mut sends, mut hears } = Connection::open(door, &[(http2::INITIAL_WINDOW, 1000)]).await;
-            sends.bytes(&http2::call(1, LIST, &[], &list)).await.unwrap();
-            assert!(hears.until(http2::DATA).await.is_some());
-            opened.fetch_add(1, Ordering::Relaxed);
-            drop(turn);
-            let granting = async {
-                loop {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    if sends.bytes(&http2::window_update(1, 1000)).await.is_err() {
-                        std::future::pending::<()>().await;
-                    }
-                }
-            };
-            tokio::select! {
-                _given_up = hears.until(http2::RESET) => {}
-                () = granting => {}
-            }
-        });
+        peers.spawn(read_slowly(door, list.clone(), Arc::clone(&opening), Arc::clone(&opened)));
     }
     eventually(CROWD * slow, "the slow readers have begun to read", || async {
         opened.load(Ordering::Relaxed) == u64::from(slow)
@@ -168,6 +177,5 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     assert!(given_up > 0.0, "pages wait without a bound");
     attackers.shutdown().await;
     peers.shutdown().await;
-    drop(stalled);
     eventually(CROWD * 2, "nothing is left of them", || async { edge.metric(open).await == 0.0 }).await;
 }

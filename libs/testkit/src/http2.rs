@@ -144,6 +144,17 @@ impl Connection {
         connection.sends.bytes(&[PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat()).await.unwrap();
         connection
     }
+
+    /// The next frame, as [`Hears::next`]; whoever asks whether this side is there is answered.
+    pub async fn next(&mut self) -> Option<Frame> {
+        loop {
+            let next = self.hears.next().await?;
+            if next.kind != PING || next.flags & ACK != 0 {
+                return Some(next);
+            }
+            self.sends.bytes(&frame(PING, ACK, 0, &next.payload)).await.ok()?;
+        }
+    }
 }
 
 impl Sends {
