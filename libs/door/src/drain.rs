@@ -12,9 +12,16 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 
 use crate::frame;
+use crate::status::stopping;
 
 /// The ends of streams are spread over this time, so that their clients do not return in one wave.
 pub const SPREAD: Duration = Duration::from_secs(2);
+
+/// Waits until the process drains, and then for this stream's turn to end.
+pub async fn turn(drain: &CancellationToken) {
+    drain.cancelled().await;
+    tokio::time::sleep(SPREAD.mul_f64(rand::random())).await;
+}
 
 /// Lets the body of a stream end with `UNAVAILABLE` once the process drains, or with `DEADLINE_EXCEEDED` when the
 /// client's deadline is past.
@@ -58,7 +65,7 @@ impl Until {
         ready!(sleep.as_mut().poll(cx));
         Poll::Ready(match end {
             End::Deadline => Status::deadline_exceeded("the deadline of the stream has passed"),
-            End::Drain => Status::unavailable("this process stops; connect again"),
+            End::Drain => stopping(),
         })
     }
 }

@@ -116,7 +116,7 @@ pub fn unary_response(outcome: Result<(Bytes, MetadataMap), Status>) -> Response
 
 /// The response of a call that streams: a message for each item; an error, or the end, is the last word.
 ///
-/// Nothing is taken from `messages` before the client can receive it.
+/// One message is taken from `messages` ahead of the client, no more.
 #[must_use]
 pub fn stream_response<S>(messages: S) -> Response<tonic::body::Body>
 where

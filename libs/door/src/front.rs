@@ -11,9 +11,11 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use roadstead_proto::method::{AuthMode, Method};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tower::util::BoxCloneSyncService;
@@ -25,9 +27,11 @@ use crate::call::{Call, Reply};
 use crate::deadline::{self, Deadline};
 use crate::metrics::Metrics;
 use crate::plain_http::{self, Health};
-use crate::{drain, frame, request_id, revision, trace};
+use crate::unread::Unread;
+use crate::{drain, frame, reader, request_id, revision, trace};
 
 const PREFIX: &str = "/openshell.v1.OpenShell/";
+const HEALTH: &str = "/grpc.health.v1.Health/";
 /// How much longer than its deadline a unary call may take, so that what is behind the door can say why it ended.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -57,11 +61,26 @@ pub struct Limits {
     pub message: usize,
     /// Unary calls at a time.
     pub calls: usize,
+    /// Bytes of responses that wait for their clients, together.
+    pub unread: usize,
+    /// How long a client may take for each piece of 16 KiB of a response …
+    pub piece_time: Duration,
+    /// … and for the whole answer to a unary call.
+    pub answer_time: Duration,
+    /// Streams of `grpc.health.v1` at a time, and as many of reflection: nobody need say who they are to open one.
+    pub open_streams: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { message: 1024 * 1024, calls: 8192 }
+        Self {
+            message: 1024 * 1024,
+            calls: 8192,
+            unread: 64 * 1024 * 1024,
+            piece_time: Duration::from_secs(60),
+            answer_time: Duration::from_secs(120),
+            open_streams: 1024,
+        }
     }
 }
 
@@ -91,6 +110,9 @@ struct Inner<D> {
     chain: Arc<Chain>,
     limits: Limits,
     calls: Semaphore,
+    unread: Unread,
+    health_streams: Arc<Semaphore>,
+    reflections: Arc<Semaphore>,
     metrics: Metrics,
     others: OtherServices,
     drain: CancellationToken,
@@ -120,9 +142,20 @@ impl<D: Door> Front<D> {
         drain: CancellationToken,
         version: &'static str,
     ) -> Self {
-        let chain = chain.into();
-        let calls = Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS));
-        Self { inner: Arc::new(Inner { door, chain, limits, calls, metrics, others, drain, version }) }
+        let inner = Inner {
+            door,
+            chain: chain.into(),
+            limits,
+            calls: Semaphore::new(limits.calls.min(Semaphore::MAX_PERMITS)),
+            unread: Unread::new(limits.unread),
+            health_streams: Arc::new(Semaphore::new(limits.open_streams.min(Semaphore::MAX_PERMITS))),
+            reflections: Arc::new(Semaphore::new(limits.open_streams.min(Semaphore::MAX_PERMITS))),
+            metrics,
+            others,
+            drain,
+            version,
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// The metrics of this front.
@@ -154,7 +187,8 @@ impl<D: Door> Inner<D> {
                 return self.metrics.begin("unknown").through(refusal.into_http());
             }
             let observed = self.metrics.begin("other");
-            return observed.through(drain::until(self.other(request).await, self.drain.clone(), None));
+            let response = drain::until(self.other(request).await, self.drain.clone(), None);
+            return observed.through(self.bounded(response, None));
         };
         let Some(method) = Method::from_name(name) else {
             return self.metrics.begin("unknown").through(revision::no_such_method(name).into_http());
@@ -167,7 +201,13 @@ impl<D: Door> Inner<D> {
             tracing::error!(method = method.name(), "a call panicked");
             Status::internal("an internal error").into_http()
         });
-        observed.through(response)
+        let end = is_unary(method).then(|| Instant::now() + self.limits.answer_time);
+        observed.through(self.bounded(response, end))
+    }
+
+    /// Holds the client to taking the response.
+    fn bounded(&self, response: Response<tonic::body::Body>, end: Option<Instant>) -> Response<tonic::body::Body> {
+        reader::bounded(response, &self.unread, self.limits.piece_time, end)
     }
 
     async fn call(
@@ -227,11 +267,27 @@ impl<D: Door> Inner<D> {
     }
 
     async fn other(&self, request: Request<tonic::body::Body>) -> Response<tonic::body::Body> {
+        let places = match request.uri().path().strip_prefix(HEALTH) {
+            // Answered at once, and by it balancers judge this process.
+            Some("Check") => None,
+            Some(_) => Some(&self.health_streams),
+            None => Some(&self.reflections),
+        };
+        let place = match places.map(|places| Arc::clone(places).try_acquire_owned()).transpose() {
+            Ok(place) => place,
+            Err(_) => return crate::status::busy("too many streams of this service are open").into_http(),
+        };
         let mut others = self.others.clone();
-        match others.ready().await {
+        let response = match others.ready().await {
             Ok(ready) => ready.call(request).await.unwrap_or_else(|never| match never {}),
             Err(never) => match never {},
-        }
+        };
+        response.map(|body| {
+            tonic::body::Body::new(body.map_frame(move |frame| {
+                let _held = &place;
+                frame
+            }))
+        })
     }
 }
 

@@ -14,14 +14,18 @@ pub mod metrics;
 pub mod others;
 mod plain_http;
 mod preface;
+mod reader;
 mod request_id;
 mod revision;
 pub mod share;
+mod stalled;
 pub mod status;
 pub mod tls;
 mod trace;
+mod unread;
 mod unsent;
 
 pub use call::{Call, Reply};
 pub use front::{Door, Front, Limits, OtherServices, is_unary};
 pub use plain_http::Health;
+pub use reader::PIECE;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -19,22 +20,23 @@ use tokio_util::task::TaskTracker;
 
 use crate::front::{Door, Front};
 use crate::preface::{self, Protocol};
-use crate::{tls, unsent};
+use crate::stalled::Stalled;
+use crate::{reader, tls, unsent};
 
-/// How long a connection may take until its protocol, and its TLS, stand.
-const BEGIN: Duration = Duration::from_secs(10);
 /// Streams that a peer reset and that this side has not looked at yet; a peer that resets faster is sent away.
-const PENDING_RESETS: usize = 64;
-/// Bytes of headers that a request may have.
-const HEADERS: u32 = 16 * 1024;
+pub const PENDING_RESETS: usize = 64;
+/// Streams that this side reset for a peer's errors; a peer that errs more often is sent away.
+pub const ERRORS: usize = 1024;
+/// Bytes of headers that a request may have; they also bound how many frames these may come in.
+pub const HEADERS: u32 = 16 * 1024;
 /// Bytes of requests that a connection may have on their way to this side, and one stream of it. The first also says
 /// how many small frames may wait to be read: the library sends a peer away when 256 bytes for each are more than half
 /// of it. So it is large enough for a small request on every stream at once, of which an adapting window, which
 /// starts small, takes no more than 150.
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
-const STREAM_WINDOW: u32 = 256 * 1024;
+pub const CONNECTION_WINDOW: u32 = 1024 * 1024;
+pub const STREAM_WINDOW: u32 = 256 * 1024;
 /// Bytes of a response that are buffered for a peer that does not read.
-const SEND_BUFFER: usize = 64 * 1024;
+pub const SEND_BUFFER: usize = 64 * 1024;
 /// How long accepting pauses when the process is out of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -49,9 +51,13 @@ pub struct Settings {
     pub connections: usize,
     /// Streams at a time on one connection.
     pub streams: u32,
-    /// How often a connection is asked whether its peer is still there …
+    /// How long a connection may take until its protocol, and its TLS, stand; and one of HTTP/1, which has one request,
+    /// until its end.
+    pub begin: Duration,
+    /// How long a connection may be silent before its peer is asked whether it is still there …
     pub ping_every: Duration,
-    /// … and how long the answer may take before the connection is closed.
+    /// … and how long the answer may take before the connection is closed. A peer that takes nothing of what is
+    /// written to it has as long as both.
     pub ping_answer: Duration,
     /// How long open calls may go on once the process stops.
     pub drain: Duration,
@@ -66,7 +72,8 @@ impl Settings {
             tls: None,
             connections: 16_384,
             streams: 1024,
-            ping_every: Duration::from_secs(20),
+            begin: Duration::from_secs(10),
+            ping_every: Duration::from_secs(10),
             ping_answer: Duration::from_secs(10),
             drain: Duration::from_secs(20),
         }
@@ -125,6 +132,7 @@ impl Listener {
         let _cut_at_the_end = cut.clone().drop_guard();
         let tasks = TaskTracker::new();
         let serving = Serving {
+            streams: Streams { tasks: tasks.clone(), cut: cut.clone(), given_up: front.metrics().given_up.clone() },
             front,
             tls: self.tls.map(|tls| tls.0),
             settings: Arc::new(self.settings.clone()),
@@ -173,6 +181,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 /// What a connection needs.
 struct Serving<D> {
     front: Front<D>,
+    streams: Streams,
     tls: Option<TlsAcceptor>,
     settings: Arc<Settings>,
     drain: CancellationToken,
@@ -182,6 +191,7 @@ impl<D> Clone for Serving<D> {
     fn clone(&self) -> Self {
         Self {
             front: self.front.clone(),
+            streams: self.streams.clone(),
             tls: self.tls.clone(),
             settings: Arc::clone(&self.settings),
             drain: self.drain.clone(),
@@ -204,6 +214,7 @@ impl<D: Door> Serving<D> {
     async fn begin_and_serve(&self, socket: TcpStream) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         socket.set_nodelay(true)?;
         unsent::bound(&socket)?;
+        let socket = Stalled::after(self.settings.ping_every + self.settings.ping_answer, socket);
         match &self.tls {
             Some(acceptor) => {
                 let begun = async { preface::read(acceptor.accept(socket).await?).await };
@@ -221,7 +232,7 @@ impl<D: Door> Serving<D> {
     async fn begin<T>(&self, beginning: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let begun = tokio::select! {
             () = self.drain.cancelled() => Err(io::ErrorKind::ConnectionAborted.into()),
-            begun = tokio::time::timeout(BEGIN, beginning) => begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            begun = tokio::time::timeout(self.settings.begin, beginning) => begun.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         };
         if begun.is_err() {
             self.front.metrics().turned_away.inc();
@@ -236,7 +247,7 @@ impl<D: Door> Serving<D> {
         let io = TokioIo::new(stream);
         match protocol {
             Protocol::Http2 => {
-                let connection = http2::Builder::new(TokioExecutor::new())
+                let connection = http2::Builder::new(self.streams.clone())
                     .timer(TokioTimer::new())
                     .initial_connection_window_size(CONNECTION_WINDOW)
                     .initial_stream_window_size(STREAM_WINDOW)
@@ -244,6 +255,7 @@ impl<D: Door> Serving<D> {
                     .keep_alive_timeout(self.settings.ping_answer)
                     .max_concurrent_streams(self.settings.streams)
                     .max_pending_accept_reset_streams(PENDING_RESETS)
+                    .max_local_error_reset_streams(ERRORS)
                     .max_header_list_size(HEADERS)
                     .max_send_buf_size(SEND_BUFFER)
                     .serve_connection(io, self.front.clone());
@@ -259,12 +271,35 @@ impl<D: Door> Serving<D> {
             Protocol::Http1 => {
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
-                    .header_read_timeout(BEGIN)
+                    .header_read_timeout(self.settings.begin)
+                    .max_buf_size(HEADERS as usize)
                     .keep_alive(false)
                     .serve_connection(io, self.front.clone());
-                Ok(tokio::time::timeout(BEGIN, Box::pin(connection)).await??)
+                Ok(tokio::time::timeout(self.settings.begin, Box::pin(connection)).await??)
             }
         }
+    }
+}
+
+/// Runs the streams of connections, each only as long as its peer takes what it is sent.
+#[derive(Clone)]
+struct Streams {
+    tasks: TaskTracker,
+    cut: CancellationToken,
+    given_up: Counter,
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let (cut, given_up) = (self.cut.clone(), self.given_up.clone());
+        self.tasks.spawn(async move {
+            if let Some(Err(reader::GivenUp)) = cut.run_until_cancelled(reader::run(stream)).await {
+                given_up.inc();
+            }
+        });
     }
 }
 

@@ -23,6 +23,7 @@ pub struct Metrics {
     seconds: Family<Called, Histogram>,
     pub(crate) connections: Gauge,
     pub(crate) turned_away: Counter,
+    pub(crate) given_up: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,6 +49,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             connections: Gauge::default(),
             turned_away: Counter::default(),
+            given_up: Counter::default(),
         };
         registry.register("door_calls", "Calls that ended, by method and outcome", metrics.calls.clone());
         registry.register("door_calls_open", "Calls that have not ended", metrics.open.clone());
@@ -57,6 +59,11 @@ impl Metrics {
             "door_connections_turned_away",
             "Connections closed because there were too many, or because they did not begin in time",
             metrics.turned_away.clone(),
+        );
+        registry.register(
+            "door_responses_given_up",
+            "Responses that were cut off because their clients did not take them",
+            metrics.given_up.clone(),
         );
         metrics
     }

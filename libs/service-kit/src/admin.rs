@@ -1,23 +1,38 @@
 //! The admin port: `/livez`, `/readyz` and `/metrics`.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const OPEN_METRICS: HeaderValue =
+    HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+/// Connections at a time; a further one takes the place of the oldest, so that probes are heard whoever else is there.
+pub const CONNECTIONS: usize = 64;
+/// How long one connection may take: it has one request, and its answer.
+pub const CONNECTION_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a request, of which only the head counts here.
+pub const REQUEST: usize = 16 * 1024;
+/// How long accepting pauses when the process is out of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
 /// How long requests that are being answered may take once the port is told to close.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
@@ -66,39 +81,86 @@ impl AdminPort {
         self.address
     }
 
-    /// Answers until told to stop.
-    ///
-    /// # Errors
-    /// If the listener fails.
-    pub async fn serve(self, readiness: Readiness, metrics: Metrics, stop: CancellationToken) -> io::Result<()> {
-        let router = Router::new()
-            .route("/livez", get(|| async { "alive\n" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics_text))
-            .with_state(Shown { readiness, metrics });
-        let answering = axum::serve(self.listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-        // A peer that never finishes its request holds nothing up.
-        let overtime = async {
-            stop.cancelled().await;
-            tokio::time::sleep(LAST_ANSWERS).await;
+    /// Answers until told to stop. A peer that is slow to ask or to listen is let go after a few seconds.
+    pub async fn serve(self, readiness: Readiness, metrics: Metrics, stop: CancellationToken) {
+        let shown = Shown { readiness, metrics };
+        let tasks = TaskTracker::new();
+        let accepting = async {
+            let mut places = VecDeque::with_capacity(CONNECTIONS + 1);
+            loop {
+                match self.listener.accept().await {
+                    Ok((socket, _)) => {
+                        let (over, answering) = (CancellationToken::new(), answer(socket, shown.clone()));
+                        places.push_back(over.clone());
+                        tasks.spawn(async move { over.run_until_cancelled(answering).await });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection at the admin port; trying on");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                if places.len() > CONNECTIONS
+                    && let Some(oldest) = places.pop_front()
+                {
+                    oldest.cancel();
+                }
+            }
         };
-        tokio::select! {
-            answered = answering => answered,
-            () = overtime => Ok(()),
+        let _never = stop.run_until_cancelled(accepting).await;
+        drop(self.listener);
+        tasks.close();
+        if tokio::time::timeout(LAST_ANSWERS, tasks.wait()).await.is_err() {
+            tracing::debug!(open = tasks.len(), "requests at the admin port were not answered in time");
         }
     }
 }
 
-async fn readyz(State(shown): State<Shown>) -> impl IntoResponse {
-    let waiting_for = shown.readiness.waiting_for();
-    let ready = waiting_for.is_empty();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Ready { ready, waiting_for }))
+/// Answers the one request of a connection.
+async fn answer(socket: TcpStream, shown: Shown) {
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let response = shown.page(request.method(), request.uri().path());
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(CONNECTION_TIME)
+        .max_buf_size(REQUEST)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), service);
+    match tokio::time::timeout(CONNECTION_TIME, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a connection to the admin port ended"),
+        Err(_) => tracing::debug!("a connection to the admin port took too long"),
+    }
 }
 
-async fn metrics_text(State(shown): State<Shown>) -> impl IntoResponse {
-    match shown.metrics.text() {
-        Ok(text) => (StatusCode::OK, [(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+impl Shown {
+    fn page(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        if method != Method::GET && method != Method::HEAD {
+            return page(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "method not allowed\n");
+        }
+        match path {
+            "/livez" => page(StatusCode::OK, PLAIN, "alive\n"),
+            "/readyz" => self.ready(),
+            "/metrics" => match self.metrics.text() {
+                Ok(text) => page(StatusCode::OK, OPEN_METRICS, text),
+                Err(_) => page(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, "the metrics cannot be written\n"),
+            },
+            _ => page(StatusCode::NOT_FOUND, PLAIN, "not found\n"),
+        }
     }
+
+    fn ready(&self) -> Response<Full<Bytes>> {
+        let waiting_for = self.readiness.waiting_for();
+        let ready = waiting_for.is_empty();
+        let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        page(status, JSON, serde_json::to_vec(&Ready { ready, waiting_for }).unwrap_or_default())
+    }
+}
+
+fn page(status: StatusCode, kind: HeaderValue, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }

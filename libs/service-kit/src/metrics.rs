@@ -3,10 +3,14 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use roadstead_proto::role::Role;
+use tokio::runtime::{Handle, RuntimeMetrics};
 
 /// Where a role registers its metrics and its admin port reads them. Cheap to clone.
 #[derive(Clone)]
@@ -20,6 +24,9 @@ impl Metrics {
         let mut registry = Registry::with_prefix_and_labels("roadstead", labels.into_iter());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "What is running", build);
+        if let Ok(runtime) = Handle::try_current() {
+            registry.register_collector(Box::new(RuntimeTasks(runtime.metrics())));
+        }
         Self(Arc::new(Mutex::new(registry)))
     }
 
@@ -36,6 +43,18 @@ impl Metrics {
         let mut text = String::new();
         encode(&mut text, &self.0.lock().unwrap_or_else(PoisonError::into_inner))?;
         Ok(text)
+    }
+}
+
+/// Counts what runs. If it only rises, something is left behind.
+#[derive(Debug)]
+struct RuntimeTasks(RuntimeMetrics);
+
+impl Collector for RuntimeTasks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let alive = ConstGauge::new(i64::try_from(self.0.num_alive_tasks()).unwrap_or(i64::MAX));
+        let help = "Tasks of the process that have not ended, those of all its connections and streams included";
+        alive.encode(encoder.encode_descriptor("tasks", help, None, alive.metric_type())?)
     }
 }
 

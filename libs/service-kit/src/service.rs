@@ -1,8 +1,10 @@
 //! What every role begins with and ends with.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use roadstead_proto::role::Role;
 use tokio_util::sync::DropGuard;
 
@@ -39,7 +41,9 @@ impl Service {
         let port = AdminPort::bind(settings.address(role)).await?;
         let admin = port.address();
         tracing::info!(%role, %admin, "started");
-        tasks.essential(Phase::Background, "admin port", |stop| port.serve(readiness.clone(), metrics.clone(), stop));
+        tasks.essential(Phase::Background, "admin port", |stop| {
+            port.serve(readiness.clone(), metrics.clone(), stop).map(Ok::<_, Infallible>)
+        });
         let stop_when_dropped =
             [Phase::Serving, Phase::Background].map(|phase| tasks.stop_token(phase).clone().drop_guard());
         let drain_deadline = settings.drain_deadline();
@@ -77,6 +81,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::admin::{CONNECTION_TIME, CONNECTIONS};
 
     #[derive(Parser)]
     struct Flags {
@@ -128,6 +133,7 @@ mod tests {
         let answer = get(service.admin(), "/metrics").await;
         assert!(answer.contains(r#"roadstead_calls_total{role="watch"} 1"#), "{answer}");
         assert!(answer.contains("roadstead_build_info"), "{answer}");
+        assert!(answer.contains(r#"roadstead_tasks{role="watch"} "#), "{answer}");
     }
 
     #[tokio::test]
@@ -139,6 +145,35 @@ mod tests {
         shutdown.request();
         assert_eq!(service.run(&shutdown).await, Ok(()));
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn connections_that_ask_nothing_hold_up_nobody_and_are_let_go() {
+        let service = start().await;
+        let mut silent = Vec::new();
+        for begin in ["", "GET /livez HTTP/1.1\r\nX-Slow: "].iter().cycle().take(2 * CONNECTIONS) {
+            let mut stream = TcpStream::connect(service.admin()).await.unwrap();
+            stream.write_all(begin.as_bytes()).await.unwrap();
+            silent.push(stream);
+        }
+        let answered = tokio::time::timeout(CONNECTION_TIME / 2, get(service.admin(), "/livez")).await;
+        assert!(answered.unwrap().starts_with("HTTP/1.1 200"));
+        for mut stream in silent {
+            let mut heard = Vec::new();
+            let _reset = tokio::time::timeout(CONNECTION_TIME * 2, stream.read_to_end(&mut heard)).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_without_end_is_refused() {
+        let service = start().await;
+        let mut stream = TcpStream::connect(service.admin()).await.unwrap();
+        stream.write_all(b"GET /livez HTTP/1.1\r\nX-Long: ").await.unwrap();
+        let mut sent = 0;
+        while stream.write_all(&[b'x'; 1024]).await.is_ok() {
+            sent += 1024;
+            assert!(sent < 16 * 1024 * 1024, "it listens without end");
+        }
     }
 
     #[tokio::test]

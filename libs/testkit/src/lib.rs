@@ -4,6 +4,7 @@
 //!   database on it, copied from a migrated template; [`sql::Session`]: a side session, to look and to lock.
 //! - [`broker::Broker`]: a test's own nats-server on a folder of its own, to restart, wipe or freeze at will.
 //! - [`proxy::Proxy`]: a TCP proxy that cuts, delays, loses replies, resets, drops or stops single broker messages.
+//! - [`http2`]: a client of HTTP/2 by hand, to break the protocol with.
 //! - [`Postgres`]: a test's own Postgres, for tests that stop it.
 //! - [`Stack`]: the whole system for one test, each role a process, proxies between them and their servers.
 //! - [`Victim`]: any process, to kill, terminate, freeze.
@@ -26,6 +27,7 @@ pub mod database;
 pub mod dice;
 pub mod eventually;
 pub mod generate;
+pub mod http2;
 pub mod postgres;
 pub mod programs;
 pub mod proxy;

@@ -56,17 +56,18 @@ impl Victim {
         state(&format!("/proc/{}/stat", self.pid)).is_some_and(|state| state != 'Z')
     }
 
-    /// Its memory that is in use, in bytes.
-    ///
-    /// # Panics
-    /// It has ended.
+    /// How many files and sockets it has open.
+    #[must_use]
+    pub fn descriptors(self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid)).expect("the process lives").count()
+    }
+
+    /// How much memory it has, in bytes.
     #[must_use]
     pub fn memory(self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the process lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes =
-            line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.parse::<u64>().ok());
-        kibibytes.expect("a process has memory") * 1024
+        let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        1024 * kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).expect("the system says it")
     }
 
     fn is_frozen(self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_door::status::unavailable;
+use roadstead_door::status::{stopping, unavailable};
 use tonic::Status;
 
 use crate::own::foreign;
@@ -114,7 +114,7 @@ impl End {
             Self::Sealed => unavailable("the configuration cannot be opened here; connect again"),
             Self::JudgedGone => unavailable("this process was out of touch; connect again"),
             Self::Restored => unavailable("the database was restored; connect again"),
-            Self::NoBroker | Self::Draining => unavailable("this process stops; connect again"),
+            Self::NoBroker | Self::Draining => stopping(),
         }
     }
 

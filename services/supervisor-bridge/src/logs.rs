@@ -18,8 +18,8 @@ use prost::Message as _;
 use prost_types::Timestamp;
 use roadstead_door::auth::Principal;
 use roadstead_door::deadline::Deadline;
-use roadstead_door::status::{busy, unavailable};
-use roadstead_door::{Call, frame};
+use roadstead_door::status::{busy, stopping};
+use roadstead_door::{Call, drain, frame};
 use roadstead_proto::activity::{Activity, Kind};
 use roadstead_proto::api::v1::{PushSandboxLogsRequest, PushSandboxLogsResponse, SandboxLogLine};
 use roadstead_proto::internal::{SandboxIdentity, StandingRequest};
@@ -78,6 +78,7 @@ pub(crate) async fn push(
     let lane = lane.ok_or_else(|| busy("the sandbox pushes logs on as many streams as it may"))?;
     let mut inbound = Streaming::new_request(Encoded, request.into_body(), None, Some(MESSAGE_BYTES));
     let mut time_over = pin!(tokio::time::sleep(time_left(bridge, identity)));
+    let mut turn_to_end = pin!(drain::turn(&bridge.drain));
     stands(bridge, identity, call).await?;
     let mut stood = Instant::now();
     let subject = Activity { sandbox_id, kind: Kind::Log }.to_string();
@@ -86,7 +87,7 @@ pub(crate) async fn push(
             // First: also a stream that is busy, or idle, ends in time.
             biased;
             () = &mut time_over => break Err(Status::unauthenticated("the token has run out; push on with a new one")),
-            () = bridge.drain.cancelled() => break Err(unavailable("this process stops; connect again")),
+            () = &mut turn_to_end => break Err(stopping()),
             batch = inbound.message() => match batch {
                 Ok(batch) => batch,
                 Err(status) => break Err(status),

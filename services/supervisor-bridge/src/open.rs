@@ -8,7 +8,7 @@ use prost::Message as _;
 use roadstead_door::auth::Principal;
 use roadstead_door::commands::Command;
 use roadstead_door::deadline::Deadline;
-use roadstead_door::status::{busy, unavailable};
+use roadstead_door::status::{busy, stopping, unavailable};
 use roadstead_door::{Call, frame};
 use roadstead_proto::api::v1::supervisor_message::Payload;
 use roadstead_proto::api::v1::{SupervisorHello, SupervisorMessage};
@@ -59,7 +59,7 @@ async fn connect_inner(
 ) -> Result<http::Response<tonic::body::Body>, Status> {
     let Principal::Sandbox(identity) = call.principal()? else { return Err(foreign()) };
     if bridge.drain.is_cancelled() {
-        return Err(unavailable("this process stops; connect again"));
+        return Err(stopping());
     }
     if !*bridge.alive.borrow() {
         return Err(unavailable("this process is not ready; connect again"));

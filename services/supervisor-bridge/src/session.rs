@@ -159,6 +159,20 @@ impl Session {
         let heartbeat = bridge.times.heartbeat;
         let (keys, metrics) = (Arc::clone(&bridge.keys), bridge.metrics.clone());
         let outbox = Outbox::new(session_id, sandbox_id, push, heartbeat, keys, metrics);
+        let place = bridge.sessions.enter(Entering {
+            sandbox_id,
+            generation,
+            token_expires,
+            readiness_announced: hello.supports_provider_readiness,
+            outbox: &outbox,
+            reporter: &reporter,
+        });
+        // After entering: whoever ends all sessions has either seen this one or been seen here.
+        if bridge.drain.is_cancelled() {
+            reporter.end(End::Draining);
+            refuse(established, End::Draining.status());
+            return None;
+        }
         let now = Instant::now();
         let first: Option<Boxed<_>> = push.then(|| {
             let bootstrap = bootstrap::entry(Arc::clone(&bridge), identity, traceparent, now + FIRST_UPDATE);
@@ -168,14 +182,7 @@ impl Session {
         Some(Self {
             sandbox_id,
             inbound,
-            place: bridge.sessions.enter(Entering {
-                sandbox_id,
-                generation,
-                token_expires,
-                readiness_announced: hello.supports_provider_readiness,
-                outbox: &outbox,
-                reporter: &reporter,
-            }),
+            place,
             outbox,
             reporter,
             snapshots,

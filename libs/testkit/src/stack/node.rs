@@ -132,6 +132,19 @@ impl Node {
         }
     }
 
+    /// Waits for the end of a process that was asked to end ([`Victim::terminate`]).
+    ///
+    /// # Panics
+    /// It does not end in time, or not well.
+    pub async fn ended(&mut self, within: Duration) {
+        if let Some(mut process) = self.process.take() {
+            let (role, number) = (self.role, self.number);
+            let ended = tokio::time::timeout(within, process.wait()).await;
+            let status = ended.unwrap_or_else(|_| panic!("{role:?} {number} did not end within {within:?}")).unwrap();
+            assert!(status.success(), "{role:?} {number} ended with {status}");
+        }
+    }
+
     /// KILL and start again; returns when it is ready.
     pub async fn crash(&mut self) {
         self.kill().await;
