@@ -7,6 +7,7 @@
 //! - [`Load`]: mutations with and without request ids through all edges, and what was told of each.
 //! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
 //!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
+//! - [`Toggle`]: changes of a sandbox that every watch shows.
 //! - [`StolenBridge`]: speaks at the broker with a bridge's keys, past the bridge.
 //!
 //! The deciding parts are pure. What Postgres holds is asked by a side session.
@@ -26,9 +27,11 @@ pub mod load;
 pub mod policy;
 pub mod raw;
 pub mod stolen_bridge;
+pub mod toggle;
 pub mod watched;
 
 pub use fleet::Fleet;
 pub use load::Load;
 pub use stolen_bridge::StolenBridge;
+pub use toggle::Toggle;
 pub use watched::Watched;

@@ -1,3 +1,5 @@
 //! What a broken, full or flapping broker does to those who read.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod flapping;

@@ -26,6 +26,7 @@ pub mod database;
 pub mod dice;
 pub mod eventually;
 pub mod generate;
+mod plain_http;
 pub mod postgres;
 pub mod programs;
 pub mod proxy;

@@ -34,9 +34,11 @@ impl Settings {
 pub(crate) async fn measure(stage: &Stage, measure: Measure, settings: Settings) -> anyhow::Result<Report> {
     change::create_provider(stage).await?;
     let mut report = latency::measure(stage, measure).await?;
-    report.extend(noise::measure(stage, measure).await?);
     let mut crowd = Crowd::of(stage, settings.sandboxes).await?;
     report.extend(idle::measure(stage, measure, &mut crowd, settings.watchers as usize).await?);
     report.extend(outage::measure(stage, &mut crowd).await?);
+    drop(crowd);
+    // Last, since it swells the edge.
+    report.extend(noise::measure(stage, measure).await?);
     Ok(report)
 }

@@ -1,6 +1,6 @@
 //! Many who watch the same sandboxes at one edge, each as a member of their workspace.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -13,6 +13,7 @@ use crate::client::connect::{Client, Connection};
 const STREAMS: usize = 100;
 /// Calls on their way at a time.
 const AT_A_TIME: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Open watches, and room for more.
 pub(crate) struct Crowd {
@@ -59,7 +60,8 @@ impl Crowd {
     pub(crate) async fn newer_than(&mut self, versions: &[u64]) -> anyhow::Result<Instant> {
         let mut last = Instant::now();
         for (watcher, before) in self.watchers.iter_mut().zip(versions) {
-            last = last.max(watcher.until(|shown| shown.version > *before).await?.at);
+            let shown = watcher.until(PATIENCE, |shown| shown.version > *before).await?;
+            last = last.max(shown.context("a watch shows nothing newer")?.at);
         }
         Ok(last)
     }

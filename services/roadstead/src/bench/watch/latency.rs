@@ -1,7 +1,7 @@
 //! From the answer of a commit to the event on another edge, beside what broker and database take by themselves.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
@@ -15,6 +15,7 @@ use crate::bench::stage::Stage;
 
 /// The sandbox that is watched.
 const AT: usize = 1;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
     let floor = Floor::open(stage).await?;
@@ -29,7 +30,8 @@ pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<R
         let sent = Instant::now();
         let version = changes.next().await?;
         let answered = Instant::now();
-        let shown = watcher.until(|shown| shown.version >= version).await?;
+        let shown =
+            watcher.until(PATIENCE, |shown| shown.version >= version).await?.context("a change is not shown")?;
         from_request.push(shown.at - sent);
         from_answer.push(shown.at.saturating_duration_since(answered));
     }

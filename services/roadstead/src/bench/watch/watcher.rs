@@ -11,8 +11,6 @@ use crate::bench::stage::WORKSPACE;
 use crate::client::connect::Client;
 use crate::client::scope;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// The newest of each kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
@@ -64,13 +62,16 @@ impl Watcher {
         *self.shown.borrow()
     }
 
-    /// Waits until it has shown what is wanted.
-    pub(crate) async fn until(&mut self, wanted: impl FnMut(&Shown) -> bool) -> anyhow::Result<Shown> {
-        let waited = tokio::time::timeout(PATIENCE, self.shown.wait_for(wanted)).await;
-        let waited = waited.map(|shown| shown.map(|shown| *shown));
-        match waited {
-            Ok(shown) => shown.context("a watch has ended"),
-            Err(_) => bail!("a watch has shown only {:?}", self.newest()),
+    /// Waits until it has shown what is wanted; none if that takes too long.
+    pub(crate) async fn until(
+        &mut self,
+        within: Duration,
+        wanted: impl FnMut(&Shown) -> bool,
+    ) -> anyhow::Result<Option<Shown>> {
+        match tokio::time::timeout(within, self.shown.wait_for(wanted)).await {
+            Ok(Ok(shown)) => Ok(Some(*shown)),
+            Ok(Err(_)) => bail!("a watch has ended"),
+            Err(_) => Ok(None),
         }
     }
 }
