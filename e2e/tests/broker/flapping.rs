@@ -13,7 +13,7 @@ use tonic::Streaming;
 
 /// Times that every connection breaks.
 const FLAPS: u32 = 5;
-const READS: u32 = 300;
+const READS: u32 = 500;
 const WATCHES: u32 = 50;
 /// When the broker holds what it held before.
 const BOUND: Duration = Duration::from_secs(120);
