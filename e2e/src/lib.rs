@@ -9,6 +9,7 @@
 //!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
 //! - [`connection`]: the broker as a role sees it.
 //! - [`Pushing`]: a sandbox's log, as its writer pushes it.
+//! - [`Toggle`]: changes of a sandbox that every watch shows.
 //! - [`StolenBridge`]: speaks at the broker with a bridge's keys, past the bridge.
 //!
 //! The deciding parts are pure. What Postgres holds is asked by a side session.
@@ -30,10 +31,12 @@ pub mod policy;
 pub mod pushing;
 pub mod raw;
 pub mod stolen_bridge;
+pub mod toggle;
 pub mod watched;
 
 pub use fleet::Fleet;
 pub use load::Load;
 pub use pushing::Pushing;
 pub use stolen_bridge::StolenBridge;
+pub use toggle::Toggle;
 pub use watched::Watched;

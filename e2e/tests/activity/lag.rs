@@ -1,91 +1,38 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use roadstead_e2e::api::{request_id, scope};
-use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
-use roadstead_proto::api::v1::{
-    AttachSandboxProviderRequest, CreateProviderRequest, DetachSandboxProviderRequest, GetSandboxLogsRequest,
-    GetSandboxRequest, WatchSandboxRequest,
-};
+use roadstead_e2e::api::scope;
+use roadstead_e2e::{Toggle, toggle};
+use roadstead_proto::api::v1::{GetSandboxLogsRequest, WatchSandboxRequest};
 use roadstead_testkit::soak;
-use tokio::time::{MissedTickBehavior, interval};
 
+use crate::flood::flood;
 use crate::world::{Shown, World, next};
 
 /// What a reader takes its time for.
 const PACE: Duration = Duration::from_millis(200);
-/// Lines in a batch, and the time of one: 5,000 lines a second.
-const BATCH: u32 = 100;
-const EVERY: Duration = Duration::from_millis(20);
 const FLOOD: Duration = Duration::from_secs(4);
-
-async fn provider(world: &World) {
-    let provider = Provider {
-        metadata: Some(ObjectMeta { name: "p".to_owned(), ..Default::default() }),
-        r#type: "generic".to_owned(),
-        credentials: BTreeMap::from([("KEY".to_owned(), request_id())]),
-        ..Default::default()
-    };
-    let provider = Some(provider);
-    let workspace_scope = scope(&world.workspace);
-    let request = CreateProviderRequest { workspace_scope, provider, request_id: request_id() };
-    world.edge(1).create_provider(request).await.unwrap();
-}
 
 /// Changes the sandbox, five times a second, and returns its last version.
 async fn changes(world: &World, count: u32) -> u64 {
-    let (mut edge, workspace_scope) = (world.edge(2), scope(&world.workspace));
-    for number in 0..count {
-        let (sandbox, provider) = ("s".to_owned(), "p".to_owned());
-        if number % 2 == 0 {
-            let request = AttachSandboxProviderRequest {
-                workspace_scope: workspace_scope.clone(),
-                sandbox,
-                provider,
-                request_id: request_id(),
-                ..Default::default()
-            };
-            edge.attach_sandbox_provider(request).await.unwrap();
-        } else {
-            let request = DetachSandboxProviderRequest {
-                workspace_scope: workspace_scope.clone(),
-                sandbox,
-                provider,
-                request_id: request_id(),
-                ..Default::default()
-            };
-            edge.detach_sandbox_provider(request).await.unwrap();
-        }
+    let mut toggle = Toggle::of(&world.stack.edge(2), &world.workspace, "s");
+    let mut version = 0;
+    for _ in 0..count {
+        version = toggle.next().await;
         tokio::time::sleep(PACE).await;
     }
-    let request = GetSandboxRequest { workspace_scope, name: "s".to_owned() };
-    edge.get_sandbox(request).await.unwrap().into_inner().sandbox.unwrap().metadata.unwrap().resource_version
-}
-
-/// Logs as fast as a sandbox may; how many lines.
-async fn flood(world: &World, sandbox_id: &str, period: Duration) -> u32 {
-    let pushing = world.push(1, "s", sandbox_id);
-    let mut clock = interval(EVERY);
-    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let batches = u32::try_from(period.as_millis() / EVERY.as_millis()).unwrap();
-    for batch in 0..batches {
-        clock.tick().await;
-        pushing.batch(batch * BATCH..(batch + 1) * BATCH).await;
-    }
-    pushing.end().await.unwrap();
-    batches * BATCH
+    version
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reader_far_too_slow_is_told_what_it_lost_and_loses_no_state_and_no_stream() {
     let world = World::start().await;
     let (sandbox_id, quiet_id) = (world.sandbox("s").await, world.sandbox("quiet").await);
-    provider(&world).await;
+    toggle::prepare(&world.stack.edge(1), &world.workspace).await;
     world.log(2, "quiet", &quiet_id, 0..1).await;
 
     let request = WatchSandboxRequest { follow_status: true, follow_events: true, ..world.follow("s") };
     let mut slow = world.narrow_edge(1).watch_sandbox(request).await.unwrap().into_inner();
-    let flooding = flood(&world, &sandbox_id, soak::period(FLOOD));
+    let flooding = flood(&world, "s", &sandbox_id, soak::period(FLOOD));
     let changing = changes(&world, soak::count(10));
     let mut shown = Vec::new();
     let reading = async {

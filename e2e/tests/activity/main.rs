@@ -4,6 +4,7 @@
 
 mod cursors;
 mod events;
+mod flood;
 mod lag;
 mod losses;
 mod world;

@@ -2,15 +2,17 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use nix::sys::signal::Signal;
-use roadstead_embedded::{NatsServer, NatsSettings, Process, keep::Server};
+use roadstead_embedded::{NatsServer, NatsSettings, Process, keep::Server, port};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Victim, programs};
+use crate::{Victim, plain_http, programs};
 
 const STOP_TIME: Duration = Duration::from_secs(20);
 
@@ -21,6 +23,7 @@ pub struct Broker {
     // Declared in this order so that the process ends before its folder goes.
     process: Option<Process>,
     server: NatsServer,
+    monitor: u16,
     _folder: TempDir,
 }
 
@@ -36,19 +39,20 @@ impl Broker {
     #[must_use]
     pub fn prepare(config: &str) -> Self {
         let folder = tempfile::Builder::new().prefix("roadstead-nats-").tempdir().unwrap();
+        let monitor = port::free().unwrap();
         let settings = NatsSettings {
             program: programs::servers().nats_server,
             folder: folder.path().to_owned(),
             port: None,
-            config: config.to_owned(),
+            config: monitored(config, monitor),
         };
         let server = NatsServer::prepare(&settings).unwrap_or_else(|error| panic!("{error}"));
-        Self { process: None, server, _folder: folder }
+        Self { process: None, server, monitor, _folder: folder }
     }
 
     /// Gives it another configuration text, which counts from its next start.
     pub fn configure(&self, config: &str) {
-        self.server.configure(config).unwrap_or_else(|error| panic!("{error}"));
+        self.server.configure(&monitored(config, self.monitor)).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// The folder its streams are in.
@@ -67,6 +71,15 @@ impl Broker {
     #[must_use]
     pub fn port(&self) -> u16 {
         self.server.port()
+    }
+
+    /// What it says of itself at `path`, such as `/varz`.
+    ///
+    /// # Panics
+    /// It is down.
+    pub async fn monitor(&self, path: &str) -> Value {
+        let (_, body) = plain_http::get((Ipv4Addr::LOCALHOST, self.monitor).into(), path).await.unwrap();
+        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path} is no JSON ({error}): {body}"))
     }
 
     /// Stops it in order. Nothing happens if it is down.
@@ -127,6 +140,10 @@ impl Broker {
     pub fn victim(&self) -> Victim {
         Victim::new(self.process.as_ref().expect("the broker is up").pid())
     }
+}
+
+fn monitored(config: &str, port: u16) -> String {
+    format!("http: \"127.0.0.1:{port}\"\n{config}")
 }
 
 fn remove(folder: &Path) {

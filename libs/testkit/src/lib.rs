@@ -28,6 +28,7 @@ pub mod dice;
 pub mod eventually;
 pub mod generate;
 pub mod http2;
+mod plain_http;
 pub mod postgres;
 pub mod programs;
 pub mod proxy;

@@ -50,19 +50,23 @@ enum Part {
     /// Postgres by as many callers without doors and broker. After each, the time until every mark is published is taken,
     /// and every answer that was not OK is counted by its code.
     Admission,
-    /// Watches: from the answer of a commit to the event on another edge
-    Watch,
+    /// Watches: from the answer of a commit to the event on another edge, alone and beside a sandbox that logs 5,000 lines
+    /// a second; memory and statements of idle ones; the time until all are current after the broker died
+    ///
+    /// The watches are in this process, so that the edge's memory is its own. How long idle ones are counted is at least 10
+    /// seconds for each of three sizes: none, a tenth, all.
+    Watch(watch::Settings),
     /// Configuration: reads of it, and from the answer of a commit to the supervisor
     Push,
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Admission, Self::Watch, Self::Push];
+    const ALL: [Self; 3] = [Self::Admission, Self::Watch(watch::Settings::DEFAULT), Self::Push];
 
     async fn measure(self, stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
         match self {
             Self::Admission => admission::measure(stage, measure).await,
-            Self::Watch => watch::measure(stage, measure).await,
+            Self::Watch(settings) => watch::measure(stage, measure, settings).await,
             Self::Push => push::measure(stage, measure).await,
         }
     }

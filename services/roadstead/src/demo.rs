@@ -1,7 +1,7 @@
 //! `roadstead demo`: the main job from end to end, on real parts, and whether all held.
 
 mod load;
-mod postgres;
+pub(crate) mod postgres;
 mod report;
 mod sdk;
 pub(crate) mod target;

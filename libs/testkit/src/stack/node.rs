@@ -4,13 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use nix::sys::signal::Signal;
 use roadstead_embedded::{Process, process::Signals};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-};
 
 use super::{Role, program};
-use crate::{Proxy, Victim, eventually};
+use crate::{Proxy, Victim, eventually, plain_http};
 
 const READY_TIME: Duration = Duration::from_secs(30);
 const STOP_TIME: Duration = Duration::from_secs(40);
@@ -107,8 +103,8 @@ impl Node {
         eventually(READY_TIME, &what, async || {
             let ended = process.borrow_mut().as_mut().and_then(Process::ended);
             assert!(ended.is_none(), "not so, it ended ({ended:?}): {what}");
-            let answer = ask(admin, "/readyz").await.map_err(|error| error.to_string())?;
-            if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
+            let (status, body) = plain_http::get(admin, "/readyz").await.map_err(|error| error.to_string())?;
+            if status == 200 { Ok(()) } else { Err(format!("{status}: {body}")) }
         })
         .await;
     }
@@ -154,8 +150,7 @@ impl Node {
 
     /// The text of its `/metrics`.
     pub async fn metrics(&self) -> String {
-        let answer = ask(self.admin, "/metrics").await.unwrap();
-        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
+        plain_http::get(self.admin, "/metrics").await.unwrap().1
     }
 
     /// The value of a metric whose line starts with `series` (name, and labels if it has any); 0 if there is none.
@@ -174,14 +169,4 @@ impl Node {
     pub(crate) fn state(&self) -> &'static str {
         if self.process.is_some() { "running" } else { "down" }
     }
-}
-
-/// One request of the simplest kind: HTTP/1.1, closed after the answer.
-async fn ask(admin: SocketAddr, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(admin).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
 }

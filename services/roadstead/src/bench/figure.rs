@@ -26,6 +26,14 @@ pub(crate) struct Figure {
     pub(crate) errors: BTreeMap<String, u64>,
 }
 
+/// A measurement of one number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Reading {
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+}
+
 /// Something that is to be reached.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Goal {
@@ -39,6 +47,8 @@ pub(crate) struct Goal {
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) figures: Vec<Figure>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) readings: Vec<Reading>,
     pub(crate) goals: Vec<Goal>,
 }
 
@@ -88,7 +98,7 @@ impl Figure {
 }
 
 impl Report {
-    /// Two tables: the figures, and the goals.
+    /// A table of the figures, one of what has one number, if anything has, and one of the goals.
     pub(crate) fn text(&self) -> String {
         let head = |cells: &[&str]| cells.iter().map(|&cell| cell.to_owned()).collect::<Vec<_>>();
         let mut figures = vec![head(&[
@@ -102,11 +112,18 @@ impl Report {
             "ERRORS",
         ])];
         figures.extend(self.figures.iter().map(Figure::row));
+        let mut readings = vec![head(&["WHAT", "MEASURED", "UNIT"])];
+        readings.extend(
+            self.readings
+                .iter()
+                .map(|Reading { what, value, unit }| vec![what.clone(), format!("{value:.1}"), (*unit).to_owned()]),
+        );
         let mut goals = vec![head(&["GOAL", "MEASURED", "REACHED", "OF"])];
         goals.extend(self.goals.iter().map(|Goal { goal, of, measured, reached }| {
             vec![goal.clone(), format!("{measured:.2}"), if *reached { "yes" } else { "NO" }.to_owned(), of.clone()]
         }));
-        format!("{}\n{}", table(&figures), table(&goals))
+        let tables = [figures, readings, goals].into_iter().filter(|rows| rows.len() > 1);
+        tables.map(|rows| table(&rows)).collect::<Vec<_>>().join("\n")
     }
 
     /// The same as one JSON object.
@@ -116,6 +133,7 @@ impl Report {
 
     pub(crate) fn extend(&mut self, other: Self) {
         self.figures.extend(other.figures);
+        self.readings.extend(other.readings);
         self.goals.extend(other.goals);
     }
 }
@@ -146,7 +164,7 @@ mod tests {
         let figure = Figure::of("mutation", 1, ran([("Aborted".to_owned(), 2)].into())).beside(&floor);
         assert_eq!(figure.of_floor, Some(1.0));
         let goals = vec![Goal::at_least(0.4, "of it", "all", 1.0), Goal::at_most(2.0, "ms", "one", f64::NAN)];
-        let shown = Report { figures: vec![figure], goals }.text();
+        let shown = Report { figures: vec![figure], goals, ..Report::default() }.text();
         assert!(shown.contains("Aborted 2") && shown.contains("yes") && shown.contains("NO"), "{shown}");
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<R
         Goal::at_most(10.0, "ms at p50", pushed.what, pushed.p50_ms),
         Goal::at_most(100.0, "ms at p99", pushed.what, pushed.p99_ms),
     ];
-    Ok(Report { figures: vec![read, pushed], goals })
+    Ok(Report { figures: vec![read, pushed], goals, ..Report::default() })
 }
 
 async fn to_supervisor(stage: &Stage, time: Duration) -> anyhow::Result<Figure> {

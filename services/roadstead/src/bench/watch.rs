@@ -1,71 +1,44 @@
-//! Watches: from the answer of a commit to the event on another edge.
+//! Watches: how soon they show a change, what an idle one costs, what an outage and a noisy neighbour do to them.
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod change;
+mod crowd;
+mod idle;
+mod latency;
+mod lines;
+mod noise;
+mod outage;
+mod watcher;
 
-use anyhow::Context as _;
-use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
-use roadstead_proto::api::v1;
+use clap::Args;
 
-use super::figure::{Figure, Goal, Report};
-use super::measure::{Measure, Ran};
-use super::path;
-use super::stage::{Stage, WORKSPACE};
-use crate::client::connect::Client;
-use crate::client::scope;
-use crate::demo::watched::Watched;
+use self::crowd::Crowd;
+use super::figure::Report;
+use super::measure::Measure;
+use super::stage::Stage;
 
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The sandbox that is watched.
-const AT: usize = 1;
-const PROVIDER: &str = "bench";
-
-/// A setting does not change the sandbox that a watch shows; attaching a provider does.
-pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
-    let (writer, watcher) = (stage.busy.first().context("no edge runs")?, stage.busy.last().context("no edge runs")?);
-    let mut client = writer.clone();
-    create_provider(&mut client).await?;
-    let mut watched = Watched::open(watcher.clone(), WORKSPACE, &path::sandbox(AT)).await?;
-
-    let (began, mut took, mut attached) = (Instant::now(), Vec::new(), false);
-    while began.elapsed() < measure.time {
-        attached = !attached;
-        let version = change(&mut client, attached).await?;
-        let answered = Instant::now();
-        watched.until(PATIENCE, |seen| seen.shown.last().is_some_and(|(shown, _)| *shown >= version)).await?;
-        took.push(answered.elapsed());
-    }
-    let ran = Ran { took, time: began.elapsed(), errors: BTreeMap::new() };
-    let shown = Figure::of("commit answered to watcher on another edge", 1, ran);
-    let goals = vec![
-        Goal::at_most(5.0, "ms at p50", shown.what, shown.p50_ms),
-        Goal::at_most(50.0, "ms at p99", shown.what, shown.p99_ms),
-    ];
-    Ok(Report { figures: vec![shown], goals })
+/// How many watch how much.
+#[derive(Args, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Idle watches that are open at one edge in the end, a tenth of them at first
+    #[arg(long, default_value_t = Settings::DEFAULT.watchers, value_parser = clap::value_parser!(u32).range(10..=19_000))]
+    watchers: u32,
+    /// Sandboxes that they watch
+    #[arg(long, default_value_t = Settings::DEFAULT.sandboxes, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sandboxes: u32,
 }
 
-async fn create_provider(client: &mut Client) -> anyhow::Result<()> {
-    let provider = Provider {
-        metadata: Some(ObjectMeta { name: PROVIDER.to_owned(), ..Default::default() }),
-        r#type: "generic".to_owned(),
-        credentials: [("BENCH_TOKEN".to_owned(), "value".to_owned())].into(),
-        ..Default::default()
-    };
-    let create =
-        v1::CreateProviderRequest { workspace_scope: scope(WORKSPACE), provider: Some(provider), ..Default::default() };
-    client.create_provider(create).await?;
-    Ok(())
+impl Settings {
+    pub(crate) const DEFAULT: Self = Self { watchers: 10_000, sandboxes: 1_000 };
 }
 
-/// Attaches or detaches it; the version of the sandbox after that.
-async fn change(client: &mut Client, attach: bool) -> anyhow::Result<u64> {
-    let (workspace_scope, sandbox, provider) = (scope(WORKSPACE), path::sandbox(AT), PROVIDER.to_owned());
-    let sandbox = if attach {
-        let request = v1::AttachSandboxProviderRequest { workspace_scope, sandbox, provider, ..Default::default() };
-        client.attach_sandbox_provider(request).await?.into_inner().sandbox
-    } else {
-        let request = v1::DetachSandboxProviderRequest { workspace_scope, sandbox, provider, ..Default::default() };
-        client.detach_sandbox_provider(request).await?.into_inner().sandbox
-    };
-    Ok(sandbox.and_then(|sandbox| sandbox.metadata).map_or(0, |metadata| metadata.resource_version))
+pub(crate) async fn measure(stage: &Stage, measure: Measure, settings: Settings) -> anyhow::Result<Report> {
+    change::create_provider(stage).await?;
+    let mut report = latency::measure(stage, measure).await?;
+    let mut crowd = Crowd::of(stage, settings.sandboxes).await?;
+    report.extend(idle::measure(stage, measure, &mut crowd, settings.watchers as usize).await?);
+    report.extend(outage::measure(stage, &mut crowd).await?);
+    drop(crowd);
+    // Last, since it swells the edge.
+    report.extend(noise::measure(stage, measure).await?);
+    Ok(report)
 }
