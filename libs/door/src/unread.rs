@@ -1,5 +1,5 @@
-//! How much of what goes to peers may wait in this process, and who gives way when it is more: who has taken nothing
-//! for longest.
+//! How much of what goes to peers may wait in this process, and who gives way when it is more: of those for whom much
+//! waits, who has taken nothing for longest.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,11 +41,9 @@ impl Unread {
     pub(crate) fn wait(&self, reader: &Arc<Reader>, bytes: usize) -> Part {
         let mut waiting = self.lock();
         let turn = waiting.enter(bytes + OVERHEAD, Arc::clone(reader));
-        while waiting.bytes > self.limit && waiting.turns.len() > 1 {
-            if let Some((_, (bytes, reader))) = waiting.turns.pop_first() {
-                waiting.bytes -= bytes;
-                reader.give_way();
-            }
+        while waiting.bytes > self.limit {
+            let Some((_, reader)) = waiting.first_of_the_large().and_then(|first| waiting.leave(first)) else { break };
+            reader.give_way();
         }
         Part { unread: self.clone(), turn }
     }
@@ -56,6 +54,15 @@ impl Unread {
 }
 
 impl Waiting {
+    /// Of those with no less than their mean, the one whose last progress is the oldest, the newest of all apart. So
+    /// many small ones do not give way to a few large ones.
+    fn first_of_the_large(&self) -> Option<u64> {
+        let (newest, (its_bytes, _)) = self.turns.last_key_value()?;
+        let (count, sum) = (self.turns.len() - 1, self.bytes - its_bytes);
+        let mut others = self.turns.range(..newest);
+        others.find(|(_, (bytes, _))| bytes * count >= sum).map(|(turn, _)| *turn)
+    }
+
     fn enter(&mut self, bytes: usize, reader: Arc<Reader>) -> u64 {
         let turn = self.next;
         self.next += 1;
@@ -113,6 +120,16 @@ mod tests {
         drop(parts.remove(2));
         let _fifth = unread.wait(&readers[4], ONE);
         assert_eq!(readers.each_ref().map(|reader| reader.gives_way()), [false, true, false, false, false]);
+    }
+
+    #[test]
+    fn small_ones_do_not_give_way_to_large_ones() {
+        let unread = Unread::new(100 * (ONE + OVERHEAD));
+        let (small, large): ([Arc<Reader>; 10], [Arc<Reader>; 10]) = Default::default();
+        let _small: Vec<_> = small.iter().map(|reader| unread.wait(reader, 1)).collect();
+        let _large: Vec<_> = large.iter().map(|reader| unread.wait(reader, 30 * ONE)).collect();
+        assert!(!small.iter().any(|reader| reader.gives_way()));
+        assert!(large[0].gives_way() && !large[9].gives_way());
     }
 
     #[test]
