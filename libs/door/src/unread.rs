@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn small_ones_do_not_give_way_to_large_ones() {
-        let unread = Unread::new(100 * (ONE + OVERHEAD));
+        let unread = Unread::new(300 * ONE);
         let (small, large): ([Arc<Reader>; 10], [Arc<Reader>; 10]) = Default::default();
         let _small: Vec<_> = small.iter().map(|reader| unread.wait(reader, 1)).collect();
         let _large: Vec<_> = large.iter().map(|reader| unread.wait(reader, 30 * ONE)).collect();
