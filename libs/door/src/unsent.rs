@@ -18,7 +18,8 @@ pub(crate) fn bound(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use tokio::net::TcpListener;
 
