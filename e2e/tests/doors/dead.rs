@@ -149,7 +149,6 @@ async fn peers_that_vanish_are_gone_in_time_with_all_that_was_held_for_them_and_
         () = gone => {}
         () = losses => unreachable!("losses have no end"),
     }
-    println!("all was gone after {:?}", cut.elapsed());
 
     let (seen, status) = (watched.seen(), supervisor.status().borrow().clone());
     assert_eq!((seen.breaks(), status.sessions), (0, 1), "those who live were cut: {seen:?}, {status:?}");

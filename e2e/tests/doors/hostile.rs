@@ -170,13 +170,13 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     let grown = edge.victim().memory().saturating_sub(memory);
     let told: Vec<_> = goodbyes.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     let given_up = edge.metric("roadstead_door_responses_given_up_total{role=\"edge\"}").await;
-    println!(
+    let figures = format!(
         "p99 {baseline:?} alone and {during:?} among them; {grown} bytes more; sent away {told:?}; {given_up} given up"
     );
-    assert!(told.iter().all(|count| *count > 0), "those who break the rules are sent away: {told:?}");
-    assert!(during < 2 * baseline + NOISE, "an honest call took {during:?} among them, and {baseline:?} alone");
-    assert!(grown < GROWTH, "the process has grown by {grown} bytes");
-    assert!(given_up > 0.0, "pages wait without a bound");
+    assert!(told.iter().all(|count| *count > 0), "those who break the rules are not sent away: {figures}");
+    assert!(during < 2 * baseline + NOISE, "honest calls take longer: {figures}");
+    assert!(grown < GROWTH, "the process grows: {figures}");
+    assert!(given_up > 0.0, "pages wait without a bound: {figures}");
     attackers.shutdown().await;
     peers.shutdown().await;
     eventually(CROWD * 2, "nothing is left of them", || async { edge.metric(open).await == 0.0 }).await;

@@ -153,7 +153,6 @@ async fn every_process_stops_in_its_time_whatever_its_peers_do_and_all_are_told_
     for role in Role::ALL {
         let left = (drain + LAST_WORK + CROWD).saturating_sub(told.elapsed());
         world.stack.node_mut(role, 1).ended(left).await;
-        println!("{role:?} had ended {:?} after it was told", told.elapsed());
     }
     assert!(!reading.is_finished(), "a read through the other edge failed: {:?}", reading.await);
     reading.abort();
