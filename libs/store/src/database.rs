@@ -56,11 +56,11 @@ pub struct Database {
 }
 
 /// Options of every connection. A frozen holder of locks loses its transaction (D3), a query without a client ends, and
-/// plans are made once and by index, so that one made on a small table still holds on a large one.
+/// plans are made once and by index, in the index's order, so that one made on a small table still holds on a large one.
 const OPTIONS: &str = "-c search_path=roadstead -c idle_in_transaction_session_timeout=4000 \
     -c client_connection_check_interval=1000 -c statement_timeout=8000 -c lock_timeout=4000 \
     -c default_transaction_isolation=read\\ committed -c TimeZone=UTC -c jit=off \
-    -c plan_cache_mode=force_generic_plan -c enable_seqscan=off";
+    -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_bitmapscan=off";
 
 impl Database {
     /// Makes the pool. Connections are opened when they are needed, so a Postgres that is away shows at the first use.
