@@ -49,10 +49,9 @@ pub(crate) const fn of(method: Method) -> Route {
         M::GetSandboxConfig => Route::Config(ConfigCall::GetSandboxConfig),
         M::GetSandboxProviderEnvironment => Route::Config(ConfigCall::GetSandboxProviderEnvironment),
 
-        M::GetDraftPolicy
-        | M::SubmitPolicyAnalysis
-        | M::ExchangeProviderSubjectToken
-        | M::RelayStream => Route::NotServed(NOT_YET),
+        M::GetDraftPolicy | M::SubmitPolicyAnalysis | M::ExchangeProviderSubjectToken | M::RelayStream => {
+            Route::NotServed(NOT_YET)
+        }
 
         M::IssueSandboxToken => Route::Forbidden("only the bootstrap identity of a platform may call this method"),
 
