@@ -79,6 +79,7 @@ fn value(method: Method, field: &FieldDescriptor, target: &Target) -> Option<Val
         ("spec", Kind::Message(_)) => message(field, &SandboxSpec::default()),
         ("policy", Kind::Message(_)) => message(field, &SandboxPolicy { version: 1, ..Default::default() }),
         ("follow_status", _) => Some(Value::Bool(true)),
+        ("instance_id", Kind::String) => text(&Uuid::from_u128(7).to_string()),
         ("admission", Kind::Message(_)) => message(field, &admission()),
         ("observation", Kind::Message(_)) => message(field, &observation()),
         ("supervisor_session_id", _) => text(&Uuid::new_v4().to_string()),

@@ -18,35 +18,42 @@ pub struct Timer(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// When the next look is planned, in microseconds since 1970 by Postgres's clock. While one is taken, the end of time.
+    /// When the next look is planned, in microseconds since 1970 by Postgres's clock. While one is taken, 0.
     planned: AtomicU64,
+    /// The nearest deadline that was committed since the last look began, or the end of time.
+    committed: AtomicU64,
     nearer: Notify,
 }
 
 impl Default for Timer {
     fn default() -> Self {
-        Self(Arc::new(State { planned: AtomicU64::new(u64::MAX), nearer: Notify::new() }))
+        let (planned, committed) = (AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self(Arc::new(State { planned, committed, nearer: Notify::new() }))
     }
 }
 
 impl Timer {
     /// Takes in the nearest deadline of a commit.
     pub fn committed(&self, deadline: Option<SystemTime>) {
-        if deadline.is_some_and(|deadline| micros(deadline) < self.0.planned.load(Ordering::SeqCst)) {
+        let Some(deadline) = deadline.map(micros) else { return };
+        self.0.committed.fetch_min(deadline, Ordering::SeqCst);
+        if deadline < self.0.planned.load(Ordering::SeqCst) {
             self.0.nearer.notify_one();
         }
     }
 
     /// A look begins: whatever is committed from now on may not be seen by it.
     pub fn looks(&self) {
-        self.0.planned.store(u64::MAX, Ordering::SeqCst);
+        self.0.planned.store(0, Ordering::SeqCst);
+        self.0.committed.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Waits for the next look, which is planned at that time by Postgres's clock, in `pause` from now.
     pub async fn wait(&self, at: SystemTime, pause: Duration) {
         self.0.planned.store(micros(at), Ordering::SeqCst);
-        // Somebody may have nothing to wait for: a commit during the look has left its word.
-        _ = tokio::time::timeout(pause, self.0.nearer.notified()).await;
+        if self.0.committed.load(Ordering::SeqCst) >= micros(at) {
+            _ = tokio::time::timeout(pause, self.0.nearer.notified()).await;
+        }
     }
 }
 
@@ -129,7 +136,12 @@ mod tests {
         timer.committed(Some(at(9)));
         assert!(!waits(&timer).await);
         timer.looks();
+        assert!(!waits(&timer).await, "a word too many costs one look");
+        timer.looks();
         timer.committed(Some(at(400)));
+        assert!(waits(&timer).await, "a far one costs no look, however many are committed");
+        timer.looks();
+        timer.committed(Some(at(9)));
         assert!(!waits(&timer).await, "the look may have been before it");
     }
 }

@@ -5,7 +5,7 @@ use roadstead_store::mutation::{Locks, Reads, SessionOwner, Write};
 use roadstead_store::row;
 use uuid::Uuid;
 
-use crate::world::{World, by_id, command, next, now, sandbox, session};
+use crate::world::{World, by_id, command, next, sandbox, session};
 
 /// Makes the process's row as if it had renewed last so many seconds ago, without a gap for so many before now.
 async fn age(world: &mut World, id: Uuid, renewed: u32, since: u32) {
@@ -64,7 +64,6 @@ async fn only_a_judge_that_was_awake_all_along_judges_a_bridge_that_was_not() {
         assert_eq!(batch.is_some(), gone, "{case:?}");
         if let Some(batch) = batch {
             assert_eq!(batch.sandboxes, std::slice::from_ref(&row));
-            batch.abandon().await;
         }
     }
 }

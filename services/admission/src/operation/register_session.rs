@@ -155,6 +155,8 @@ fn has_accepted(row: &row::Sandbox, instance_id: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use roadstead_proto::api::v1::SandboxConfigurationAdmission;
     use roadstead_store::mutation::{SessionOwner, Write};
 
@@ -231,6 +233,44 @@ mod tests {
         });
         let poller = RegisterSession { config_push: false, ..request(1, 51, 1) };
         assert_eq!(updated(decide(row, Alive, &poller).unwrap()).phase, SandboxPhase::Ready);
+    }
+
+    #[test]
+    fn an_instance_whose_main_process_has_ended_gives_way_to_a_new_one_and_does_not_come_back() {
+        let mut row = row::Sandbox { phase: SandboxPhase::Starting, ..sample::ready_sandbox("s") };
+        row.status.main_process_instance_id = Uuid::from_u128(51).to_string();
+        row.status.main_process_started_time = Some(Default::default());
+        row.status.exit_code = Some(1);
+        let again = decide(row.clone(), Alive, &request(2, 51, 2)).unwrap_err();
+        assert!(again.to_string().contains("has ended"), "{again}");
+        let next = updated(decide(row.clone(), Alive, &request(2, 52, 1)).unwrap());
+        assert_eq!(next.status.main_process_instance_id, Uuid::from_u128(52).to_string());
+        assert_eq!((next.status.exit_code, next.status.main_process_started_time), (None, None));
+        // As long as it runs, nobody takes its place.
+        row.status.exit_code = None;
+        assert!(matches!(decide(row, Alive, &request(2, 52, 1)), Err(Refusal::Aborted(_))));
+    }
+
+    #[test]
+    fn a_session_of_the_same_instance_does_not_begin_its_run_anew() {
+        let mut row = sample::ready_sandbox("s");
+        row.status.main_process_instance_id = Uuid::from_u128(51).to_string();
+        let started = row.status.main_process_started_time;
+        let same = updated(decide(row, Alive, &request(2, 51, 2)).unwrap());
+        assert!(started.is_some() && same.status.main_process_started_time == started);
+    }
+
+    #[test]
+    fn who_comes_too_late_is_told_so_before_and_after_the_sandbox_has_timed_out() {
+        let ids = sample::CountedIds::default();
+        let late = row::Sandbox { deadline: Some(sample::NOW - Duration::from_secs(1)), ..sample::sandbox("s") };
+        let mut timed_out = late.clone();
+        let at = phase::At { now: sample::NOW, ids: &ids, window: Duration::from_secs(300) };
+        assert_eq!(phase::apply(&mut timed_out, Event::Due, false, at), phase::Applied::Changed);
+        for row in [late, timed_out] {
+            let refused = decide(row, Alive, &request(1, 51, 1)).unwrap_err();
+            assert!(refused.to_string().contains("ProvisioningDeadlineElapsed"), "{refused}");
+        }
     }
 
     #[test]
