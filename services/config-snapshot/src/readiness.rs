@@ -1,14 +1,18 @@
 //! How ready a provider is on a sandbox: decided from what is desired and what the sandbox's session observes. Pure.
 
-pub(crate) mod observed_receipt;
+mod observed_receipt;
 mod operation;
+pub(crate) mod receipt;
+
+use std::time::SystemTime;
 
 use roadstead_proto::api::v1::{
-    ProviderMutationKind, ProviderReadinessObservation, ProviderReadinessReason as Reason,
+    ProviderEnvironmentSnapshot, ProviderMutationKind, ProviderReadinessObservation, ProviderReadinessReason as Reason,
     ProviderReadinessState as State,
 };
+use roadstead_store::row;
 
-pub(crate) use operation::operation;
+use operation::operation;
 
 /// What a sandbox is to have by now: what an observation is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +39,23 @@ pub(crate) enum Heard<'a> {
     /// What it said last is too old to count.
     Lapsed,
     Observed(&'a ProviderReadinessObservation),
+}
+
+impl<'a> Heard<'a> {
+    /// What the sandbox's own session said; of any other's nothing counts any more.
+    pub(crate) fn of(sandbox: &row::Sandbox, observation: Option<&'a row::Observation>) -> Self {
+        let Some(observation) = observation else { return Self::Never };
+        match &sandbox.session {
+            None => Self::Disconnected,
+            Some(session) if session.id != observation.session_id => Self::Nothing,
+            Some(_) if !observation.readiness_announced => Self::Unsupported,
+            Some(_) => match (&observation.readiness, observation.readiness_number) {
+                (Some(observed), _) => Self::Observed(observed),
+                (None, 0) => Self::Nothing,
+                (None, _) => Self::Lapsed,
+            },
+        }
+    }
 }
 
 /// A state, and what is awaited or what is wrong.
@@ -93,6 +114,27 @@ fn awaited(desired: &Desired, observed: &ProviderReadinessObservation) -> Option
         Some(Reason::WaitingForPolicy)
     } else {
         None
+    }
+}
+
+/// Why the environment goes without some of the provider's credentials, if it does.
+pub(crate) fn withheld(
+    provider: Option<&row::Provider>,
+    environment: &ProviderEnvironmentSnapshot,
+    now: SystemTime,
+) -> Reason {
+    let credentials = provider.into_iter().flat_map(|provider| &provider.credentials);
+    let missing = credentials.filter(|known| !environment.values.iter().any(|value| value.name == known.key));
+    let expired = |known: &row::Credential| known.expires_at.is_some_and(|at| at <= now);
+    let (mut any, mut only_expired) = (false, true);
+    for known in missing {
+        any = true;
+        only_expired &= expired(known);
+    }
+    match (any, only_expired) {
+        (false, _) => Reason::Unspecified,
+        (true, true) => Reason::CredentialExpired,
+        (true, false) => Reason::CredentialsWithheld,
     }
 }
 

@@ -138,6 +138,7 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             template_count: true,
             services: true,
             session_owner: true,
+            observation: true,
             policy_version: Some(1),
         },
         ..in_workspace("w", Lock::Update)
@@ -248,6 +249,7 @@ async fn no_statement_reads_a_whole_table() {
         template_count: true,
         services: true,
         session_owner: true,
+        observation: true,
         policy_version: Some(1),
     };
     let selections = [

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_proto::api::v1::{PolicyStatus, SandboxPhase, WorkspaceRole};
+use roadstead_proto::api::v1::{PolicyStatus, ProviderMutationKind, SandboxPhase, WorkspaceRole};
 use roadstead_store::FlightError;
 use roadstead_store::error::Unique;
 use roadstead_store::mutation::{Command, Conclusion, Ledger, Locks, Write};
@@ -36,6 +36,7 @@ kinds!(WRITES, write_kind, Write:
     InsertProvider UpdateProvider DeleteProvider
     InsertSandbox UpdateSandbox DeleteSandbox
     Attach Detach
+    InsertReceipts PutObservation
     InsertPolicyRevision SettlePolicy
     PutSetting DeleteSetting SetSettingsRevision
 );
@@ -145,12 +146,40 @@ fn misses(objects: &Objects) -> Vec<(String, Write)> {
         ("select 1".into(), Write::DeleteProvider(p.id)),
         ("delete from roadstead.sandbox".into(), Write::DeleteSandbox(s.id)),
         ("select 1".into(), Write::InsertService(service(s, "x"))),
+        ("select 1".into(), Write::InsertReceipts(vec![receipt(s, p)])),
+        ("select 1".into(), Write::PutObservation(observation(s))),
         ("delete from roadstead.workspace where name = 'w'".into(), Write::InsertSandbox(sandbox(w, "x"))),
         ("select 1".into(), Write::InsertProvider(provider(w, "x"))),
         ("select 1".into(), Write::InsertTemplate(template(w, "x"))),
         ("select 1".into(), Write::InsertMember(member(w, "bob", WorkspaceRole::User))),
         ("select 1".into(), Write::DeleteWorkspace(w.id)),
     ]
+}
+
+fn receipt(s: &row::Sandbox, p: &row::Provider) -> row::ProviderReceipt {
+    row::ProviderReceipt {
+        id: Uuid::now_v7(),
+        sandbox_id: s.id,
+        mutation_id: Uuid::now_v7(),
+        kind: ProviderMutationKind::Attach,
+        provider_id: p.id,
+        provider_name: p.name.clone(),
+        provider_version: p.resource_version,
+        attachment_epoch: s.attachment_epoch,
+        persisted_at: s.created_at,
+    }
+}
+
+fn observation(s: &row::Sandbox) -> row::Observation {
+    row::Observation {
+        sandbox_id: s.id,
+        session_id: Uuid::now_v7(),
+        readiness_announced: true,
+        readiness_number: 0,
+        readiness: None,
+        readiness_at: s.created_at,
+        endpoint_sequence: 0,
+    }
 }
 
 /// Who takes a name between the flights, the write that wanted it, and what that is told.

@@ -123,6 +123,7 @@ async fn everything_that_was_asked_for_is_loaded() {
         template_count: true,
         services: true,
         session_owner: true,
+        observation: true,
         policy_version: Some(1),
     };
     let s = world.first(&command(), &locks).await.unwrap();

@@ -27,7 +27,7 @@ const STATEMENTS: [(Method, u64); 18] = [
     (Method::ExposeService, 15),
     (Method::DeleteService, 15),
     (Method::CreateProvider, 13),
-    (Method::UpdateProvider, 16),
+    (Method::UpdateProvider, 17),
     (Method::DeleteProvider, 15),
     (Method::UpdateConfig, 18),
     (Method::CreateWorkspace, 10),

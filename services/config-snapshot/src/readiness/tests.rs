@@ -90,16 +90,15 @@ fn what_equals_the_desired_identity_with_all_installed_is_ready_or_revoked() {
 
 #[test]
 fn any_other_identity_is_pending_whatever_is_installed() {
-    let others: [(fn(&mut ProviderReadinessObservation), Reason); 4] = [
-        (|other| other.attachment_epoch = "before".into(), Reason::WaitingForCredentials),
-        (|other| other.provider_env_revision = 1, Reason::WaitingForCredentials),
-        (|other| other.config_revision = 9, Reason::WaitingForPolicy),
-        (|other| other.policy_hash = String::new(), Reason::WaitingForPolicy),
-    ];
-    for (change, awaited) in others {
+    let (credentials, policy) = (Reason::WaitingForCredentials, Reason::WaitingForPolicy);
+    for (other, awaited) in [
+        (ProviderReadinessObservation { attachment_epoch: "before".into(), ..installed() }, credentials),
+        (ProviderReadinessObservation { provider_env_revision: 1, ..installed() }, credentials),
+        (ProviderReadinessObservation { config_revision: 9, ..installed() }, policy),
+        (ProviderReadinessObservation { policy_hash: String::new(), ..installed() }, policy),
+    ] {
         for kind in KINDS {
-            let mut observed = installed();
-            change(&mut observed);
+            let mut observed = other.clone();
             assert_eq!(of(kind, &observed), (State::Pending, awaited), "{kind:?} {observed:?}");
             for reason in reasons().skip(1) {
                 observed.set_reason(reason);

@@ -115,8 +115,12 @@ impl Shelf {
             value: (*value).to_owned(),
             ..Default::default()
         });
-        let environment =
-            ProviderEnvironmentSnapshot { values: values.collect(), ..Default::default() }.encode_to_vec();
+        let environment = ProviderEnvironmentSnapshot {
+            values: values.collect(),
+            provider_attachment_epoch: sandbox_id.to_string(),
+            ..Default::default()
+        }
+        .encode_to_vec();
         SnapshotEntry {
             epoch: 1,
             sequence,
