@@ -34,7 +34,7 @@ use tokio::sync::Mutex;
 /// Supervised sandboxes.
 const SUPERVISED: usize = 4;
 /// Others, which are changed all at once.
-const OTHERS: u32 = 300;
+const OTHERS: u32 = 200;
 /// How often each of them is changed.
 const CHANGES: u32 = 3;
 /// By when all is delivered after a burst.

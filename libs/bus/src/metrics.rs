@@ -24,17 +24,16 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         let Self { connections, drops, violations, stalls, not_understood } = self.clone();
-        let under = registry.sub_registry_with_prefix("broker");
-        under.register("connections", "Connections to the broker that were established", connections);
-        under.register("drops", "Times that messages were dropped because a reader was too slow", drops);
-        under.register("violations", "Operations that the broker does not permit to this role", violations);
-        under.register(
-            "stalls",
+        registry.register("broker_connections", "Connections to the broker that were established", connections);
+        registry.register("broker_drops", "Times that messages were dropped because a reader was too slow", drops);
+        registry.register("broker_violations", "Operations that the broker does not permit to this role", violations);
+        registry.register(
+            "broker_stalls",
             "Times that a consumer brought nothing although messages and free slots waited, and was begun anew",
             stalls,
         );
-        under.register(
-            "not_understood",
+        registry.register(
+            "broker_not_understood",
             "Deliveries of a kind that this process does not know, put back for others or in the end set aside",
             not_understood,
         );

@@ -116,7 +116,7 @@ async fn lines_are_read_whole_and_in_order_at_every_broker_while_they_are_writte
 
 /// All sequences, as a stream of lines reads them: pages of any replica, and the leader's word for what follows.
 async fn sequences(reader: &Reader, of: Subjects) -> Vec<u64> {
-    let mut sequences = Vec::new();
+    let mut sequences = Vec::<u64>::new();
     loop {
         let from = sequences.last().map_or(1, |last| last + 1);
         let limit = Limit { lines: 100, bytes: 1024 * 1024 };
