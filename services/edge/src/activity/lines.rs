@@ -134,6 +134,11 @@ impl Lines {
     pub(crate) fn hear(&mut self, news: &News) {
         match news {
             News::Stored { line, .. } if line.sequence < self.from => {}
+            // Older than what was shown: of a life that a page has overtaken, or the broker's clock went back. If it is
+            // there, reading finds it.
+            News::Stored { line, .. } if self.last.is_some_and(|last| nanos(&line.stored) < nanos(&last)) => {
+                self.live = false;
+            }
             // The one before was not told: reading finds both.
             News::Stored { line, before } if *before >= self.from && self.wanted.follows(line.kind) => {
                 self.live = false;
@@ -299,6 +304,20 @@ pub(crate) mod tests {
         let mut lines = Lines::tail(all(), Begin { log: 3, event: 3 }, 5);
         lines.read(Page { lost: true, ..page([5], 5, true) });
         assert_eq!(sent(&mut lines), ["5"]);
+    }
+
+    #[test]
+    fn news_of_a_life_that_a_page_has_overtaken_are_not_shown_and_the_page_is_shown_once() {
+        let mut lines = Lines::tail(all(), Begin { log: 1, event: 1 }, 0);
+        lines.read(Page { lines: vec![Line { sequence: 1, ..log(8, "INFO") }], ..page([], 1, true) });
+        lines.hear(&stored(2, 0));
+        assert_eq!(lines.next(), Next::Send("8".into()));
+        assert_eq!(lines.next(), Next::Read(2));
+        lines.read(page([], 1, true));
+        lines.hear(&News::Restarted);
+        assert_eq!(sent(&mut lines), ["!"]);
+        lines.read(Page { lines: vec![Line { sequence: 1, ..log(8, "INFO") }], ..page([], 1, true) });
+        assert_eq!(lines.next(), Next::Wait);
     }
 
     #[test]

@@ -82,6 +82,8 @@ struct Life {
     last: u64,
     /// Sequence up to which messages went.
     trimmed: u64,
+    /// The numbers of all that it ever had.
+    stored: BTreeSet<u64>,
 }
 
 impl Life {
@@ -171,9 +173,13 @@ struct Client {
     news: Receiver,
     lines: Lines,
     reading: Option<Page>,
-    /// Lines after this one are to be shown.
+    /// Lines after this one are to be shown,
     since: u64,
+    /// but for those that the broker had lost when it resumed after one that it had not.
+    lost: BTreeSet<u64>,
     shown: Vec<Item>,
+    /// How often the broker had come back when this was looked at last.
+    heard: u64,
 }
 
 impl Client {
@@ -181,7 +187,17 @@ impl Client {
         let news = edges[edge].hub.enter(MINE);
         let end = life.last + 1;
         let lines = Lines::tail(wanted.clone(), Begin { log: end, event: end }, life.last);
-        Self { edge, wanted, news, lines, reading: None, since: clock, shown: Vec::new() }
+        Self {
+            edge,
+            wanted,
+            news,
+            lines,
+            reading: None,
+            since: clock,
+            lost: BTreeSet::new(),
+            shown: Vec::new(),
+            heard: 0,
+        }
     }
 
     /// Does one step; whether there was one to do.
@@ -210,6 +226,7 @@ impl Client {
     fn assert_sound(&self, stored: &[(u64, Kind)], life: &Life) {
         let wanted = self.wanted.kinds();
         let expected = stored.iter().filter(|(_, kind)| wanted.contains(kind)).map(|(number, _)| *number);
+        let expected = expected.filter(|number| !self.lost.contains(number));
         let expected = expected.collect::<BTreeSet<_>>();
         // `told` is up to where a word covers all that is missing.
         let (mut last, mut told, mut lost, mut silent) = (0, self.since, false, None);
@@ -217,8 +234,8 @@ impl Client {
         for item in &self.shown {
             match *item {
                 Item::Lost => lost = true,
-                // A page may have shown some of a new life before.
-                Item::Restarted { clock } => (told, silent) = (clock, None),
+                // A page may have shown some of a new life before, and some of it may go before it is read.
+                Item::Restarted { clock } => (told, lost, silent) = (clock, true, None),
                 Item::Line(number) => {
                     assert!(number > last, "{number} is shown after {last}: {:?}", self.shown);
                     silent = silent.or(missing(told, number).filter(|_| !lost));
@@ -248,6 +265,8 @@ struct World {
     /// Where each line was, by its number.
     cursors: BTreeMap<u64, Cursor>,
     edges: [Edge; EDGES],
+    /// How often the broker has come back.
+    returned: u64,
     clients: Vec<Client>,
 }
 
@@ -262,7 +281,7 @@ impl World {
         };
         let edges = std::array::from_fn(edge);
         let (stored, cursors, clients) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { saved: life.clone(), life, lives: 0, clock: 0, stored, cursors, edges, clients }
+        Self { saved: life.clone(), life, lives: 0, clock: 0, stored, cursors, edges, returned: 0, clients }
     }
 
     fn store(&mut self, kind: Kind, mine: bool) {
@@ -281,6 +300,7 @@ impl World {
         let stored_nanos = nanos(&stored.line.stored);
         let incarnation = self.life.state().incarnation;
         self.cursors.insert(self.clock, Cursor { incarnation, sequence: self.life.last, stored_nanos });
+        self.life.stored.insert(self.clock);
         self.life.kept.push(stored);
         if mine {
             self.stored.push((self.clock, kind));
@@ -295,11 +315,14 @@ impl World {
             edge.gap = true;
         }
         self.life = life;
+        self.returned += 1;
     }
 
     fn act(&mut self, act: Act) {
         match act {
             Act::Store(kind, mine) => self.store(kind, mine),
+            // Not what edges would know a way back by, before they have looked.
+            Act::Trim(_) if self.edges.iter().any(|edge| edge.gap) => {}
             Act::Trim(count) => {
                 let went = self.life.kept.drain(..count.min(self.life.kept.len())).last();
                 self.life.trimmed = went.map_or(self.life.trimmed, |went| went.line.sequence);
@@ -334,6 +357,15 @@ impl World {
     }
 
     fn resume(&mut self, client: usize) {
+        // Who breaks off between the broker's return and the word of it has shown lines of a new life at an old place. No
+        // client is that fast: here it hears the word first.
+        if let Some(client) = self.clients.get_mut(client)
+            && self.returned > client.heard
+        {
+            self.edges[client.edge].rest(&self.life);
+            while client.step(&self.life, self.clock) {}
+            client.heard = self.returned;
+        }
         let (edges, life) = (&self.edges, &self.life);
         let Some(client) = self.clients.get_mut(client) else { return };
         let edge = (client.edge + 1) % EDGES;
@@ -352,8 +384,10 @@ impl World {
             Ok(stored) => {
                 client.lines = Lines::resume(client.wanted.clone(), cursor.sequence, stored, life.last);
                 (client.news, client.reading, client.edge) = (news, None, edge);
+                let stored = self.stored.iter().map(|(number, _)| *number);
+                client.lost.extend(stored.filter(|number| !life.stored.contains(number)));
                 // It shows exactly the rest: what was said before to be missing is none of its business.
-                let shown = client.shown.iter().rposition(|item| matches!(item, Item::Line(_)));
+                let shown = client.shown.iter().rposition(|item| *item != Item::Lost);
                 client.shown.truncate(shown.map_or(0, |at| at + 1));
             }
             Err(_) => *client = anew(),

@@ -33,7 +33,10 @@ impl Seen {
     /// A line was told to the hub.
     pub(super) fn stored(&mut self, sequence: u64, stored: Timestamp) {
         self.through = self.through.max(sequence);
-        self.newest = Some((sequence, stored));
+        // A look may be ahead of what is still on its way.
+        if self.newest.is_none_or(|(newest, _)| newest < sequence) {
+            self.newest = Some((sequence, stored));
+        }
     }
 
     /// Looks at how the stream stands. `found` is when the message was stored that now has the sequence of the newest
@@ -119,6 +122,7 @@ mod tests {
         let mut seen = Seen { through: 5, newest: Some((5, at(50))), ..Seen::default() };
         seen.look(state("a", 7), None);
         assert_eq!((seen.missed(Some(at(70))), seen.newest()), (5, Some((7, at(70)))));
+        seen.stored(6, at(60));
         assert_eq!(seen.look(state("a", 9), Some(at(80))), Shows::Restarted);
     }
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
-use prometheus_client::metrics::TypedMetric as _;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -30,6 +29,8 @@ pub(crate) struct Metrics {
 struct Labels {
     bucket: &'static str,
 }
+
+type Age = Family<Labels, Gauge<f64, AtomicU64>>;
 
 /// When each feed was heard last; told as ages, which are right whenever they are asked for.
 #[derive(Clone, Debug, Default)]
@@ -91,17 +92,16 @@ impl Metrics {
 impl Collector for Ages {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let ages: [(&str, &str, fn(&Last) -> Instant); 2] = [
-            ("feed_heartbeat_age_seconds", "Time since a watch replica was heard on a feed", |last| last.beat),
-            ("feed_age_seconds", "Time since anything was heard on a feed", |last| last.message),
-        ];
-        for (name, help, of) in ages {
-            let family = Family::<Labels, Gauge<f64, AtomicU64>>::default();
-            for (&bucket, last) in &last {
-                family.get_or_create(&Labels { bucket }).set(of(last).elapsed().as_secs_f64());
-            }
-            let metric = encoder.encode_descriptor(name, help, None, Gauge::<f64, AtomicU64>::TYPE)?;
-            family.encode(metric)?;
+        let (beats, messages) = (Age::default(), Age::default());
+        for (&bucket, last) in &last {
+            beats.get_or_create(&Labels { bucket }).set(last.beat.elapsed().as_secs_f64());
+            messages.get_or_create(&Labels { bucket }).set(last.message.elapsed().as_secs_f64());
+        }
+        for (name, help, age) in [
+            ("feed_heartbeat_age_seconds", "Time since a watch replica was heard on a feed", beats),
+            ("feed_age_seconds", "Time since anything was heard on a feed", messages),
+        ] {
+            age.encode(encoder.encode_descriptor(name, help, None, age.metric_type())?)?;
         }
         Ok(())
     }
