@@ -18,7 +18,8 @@ pub(crate) fn bound(socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
 
