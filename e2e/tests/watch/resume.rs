@@ -6,6 +6,7 @@ use roadstead_proto::api::v1::WatchSandboxRequest;
 use roadstead_testkit::{dice::Dice, eventually, soak};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
+use tonic::Code;
 
 use crate::watching::Seen;
 use crate::world::{SOON, World};
@@ -71,7 +72,12 @@ async fn reader(world: Arc<World>, breaks: Vec<(usize, u64)>, last: watch::Recei
             resume_after_cursor: cursor.unwrap_or_default(),
             ..world.status("s")
         };
-        let mut events = world.edge(edge).watch_sandbox(request).await.unwrap().into_inner();
+        let mut events = match world.edge(edge).watch_sandbox(request).await {
+            Ok(opened) => opened.into_inner(),
+            // A machine that is busy beyond measure says so.
+            Err(status) if status.code() == Code::Unavailable => continue,
+            Err(status) => panic!("{status}"),
+        };
         let mut seen = Seen::default();
         // Once nothing changes any more, the end is read in peace.
         let is_over = last.borrow().is_some();
