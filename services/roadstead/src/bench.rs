@@ -53,8 +53,8 @@ enum Part {
     /// Watches: from the answer of a commit to the event on another edge, alone and beside a sandbox that logs 5,000 lines
     /// a second; memory and statements of idle ones; the time until all are current after the broker died
     ///
-    /// The watches are in this process, so that the edge's memory is its own. How long idle ones are counted is at least 10
-    /// seconds for each of three sizes: none, a tenth, all.
+    /// The watches are in this process, so that the edge's memory is its own. What idle ones cost is counted for a minute
+    /// or more at each of three sizes: none, a tenth, all.
     Watch(watch::Settings),
     /// Configuration: reads of it, and from the answer of a commit to the supervisor
     Push,
