@@ -53,8 +53,8 @@ enum Part {
     /// Watches: from the answer of a commit to the event on another edge, alone and beside a sandbox that logs 5,000 lines
     /// a second; memory and statements of idle ones; the time until all are current after the broker died
     ///
-    /// The watches are in this process, so that the edge's memory is its own. How long idle ones are counted is at least 10
-    /// seconds for each of three sizes: none, a tenth, all.
+    /// The watches are in this process, so that the edge's memory is its own. What idle ones cost is counted for a minute
+    /// or more at each of three sizes: none, a tenth, all.
     Watch(watch::Settings),
     /// Configuration: reads of it, and from the answer of a commit to the supervisor
     Push,
@@ -63,12 +63,13 @@ enum Part {
 impl Part {
     const ALL: [Self; 3] = [Self::Admission, Self::Watch(watch::Settings::DEFAULT), Self::Push];
 
-    async fn measure(self, stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
+    async fn measure(self, stage: &Stage, measure: Measure, report: &mut Report) -> anyhow::Result<()> {
         match self {
-            Self::Admission => admission::measure(stage, measure).await,
-            Self::Watch(settings) => watch::measure(stage, measure, settings).await,
-            Self::Push => push::measure(stage, measure).await,
+            Self::Admission => report.extend(admission::measure(stage, measure).await?),
+            Self::Watch(settings) => watch::measure(stage, measure, settings, report).await?,
+            Self::Push => report.extend(push::measure(stage, measure).await?),
         }
+        Ok(())
     }
 }
 
@@ -77,16 +78,17 @@ impl Command {
         let measure = Measure { time: Duration::from_secs(self.seconds) };
         let parts = self.part.map_or(Part::ALL.to_vec(), |part| vec![part]);
         let stage = Stage::set().await?;
+        let mut report = Report::default();
         let measured = async {
-            let mut report = Report::default();
             for part in parts {
-                report.extend(part.measure(&stage, measure).await?);
+                part.measure(&stage, measure, &mut report).await?;
             }
-            anyhow::Ok(report)
+            anyhow::Ok(())
         };
         let measured = measured.await;
-        stage.clear().await?;
-        let report = measured?;
-        line(&if self.json { report.json()? } else { report.text() })
+        let cleared = stage.clear().await;
+        // Also what was measured before something failed.
+        line(&if self.json { report.json()? } else { report.text() })?;
+        measured.and(cleared)
     }
 }

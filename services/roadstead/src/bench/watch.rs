@@ -31,14 +31,20 @@ impl Settings {
     pub(crate) const DEFAULT: Self = Self { watchers: 10_000, sandboxes: 1_000 };
 }
 
-pub(crate) async fn measure(stage: &Stage, measure: Measure, settings: Settings) -> anyhow::Result<Report> {
+/// Adds each measurement to the report when it was made.
+pub(crate) async fn measure(
+    stage: &Stage,
+    measure: Measure,
+    settings: Settings,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     change::create_provider(stage).await?;
-    let mut report = latency::measure(stage, measure).await?;
+    report.extend(latency::measure(stage, measure).await?);
     let mut crowd = Crowd::of(stage, settings.sandboxes).await?;
     report.extend(idle::measure(stage, measure, &mut crowd, settings.watchers as usize).await?);
     report.extend(outage::measure(stage, &mut crowd).await?);
     drop(crowd);
     // Last, since it swells the edge.
     report.extend(noise::measure(stage, measure).await?);
-    Ok(report)
+    Ok(())
 }
