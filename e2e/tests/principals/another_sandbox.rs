@@ -8,8 +8,9 @@ use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::sandbox::{GetSandboxConfigRequest, SandboxPolicy};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::{
-    FinalizeMainProcessExitRequest, GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportMainProcessExitRequest,
-    ReportEndpointStatusRequest, ReportPolicyStatusRequest, ReportProviderReadinessRequest, ReportSandboxConfigurationRequest, UpdateConfigRequest,
+    FinalizeMainProcessExitRequest, GatewayMessage, GetSandboxProviderEnvironmentRequest, ReportEndpointStatusRequest,
+    ReportMainProcessExitRequest, ReportPolicyStatusRequest, ReportProviderReadinessRequest,
+    ReportSandboxConfigurationRequest, UpdateConfigRequest,
 };
 use roadstead_proto::method::Method;
 use tonic::Code;
