@@ -347,7 +347,8 @@ pub(crate) mod tests {
         let mut lines = Lines::tail(wanted, Begin::ALL, 5);
         lines.read(page([2, 3, 4], 5, true));
         assert_eq!(sent(&mut lines), ["4"]);
-        lines.hear(&News::Stored { line: Arc::new(Line { sequence: 7, ..log(1, "INFO") }), before: 4 });
+        let late = Line { sequence: 7, stored: time(7), ..log(1, "INFO") };
+        lines.hear(&News::Stored { line: Arc::new(late), before: 4 });
         assert_eq!(sent(&mut lines), ["1"], "it is new, whatever it says of its time");
     }
 
