@@ -245,7 +245,7 @@ impl Client {
         }
         silent = silent.or(missing(told, u64::MAX).filter(|_| !lost));
         assert_eq!(silent, None, "it is missing without a word: {:?}", self.shown);
-        let end = life.page(&self.wanted, 0, usize::MAX).lines.last().map_or(0, |line| number(line));
+        let end = life.page(&self.wanted, 0, usize::MAX).lines.last().map_or(0, number);
         assert!(end <= last.max(self.since), "{end} is there and not shown: {:?}", self.shown);
     }
 }

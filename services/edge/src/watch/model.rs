@@ -199,6 +199,9 @@ impl Edge {
     }
 }
 
+/// A read of the first state that is under way.
+type Opening = Pin<Box<dyn Future<Output = Result<(), Stopped>>>>;
+
 /// One stream of a client.
 struct Client {
     edge: usize,
@@ -206,7 +209,7 @@ struct Client {
     follows: Follows,
     watcher: Watcher,
     /// Until the first state was read.
-    opening: Option<Pin<Box<dyn Future<Output = Result<(), Stopped>>>>>,
+    opening: Option<Opening>,
     following: Option<Following>,
     /// It has seen all that there is, and waits to be woken.
     waits: bool,
