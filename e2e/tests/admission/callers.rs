@@ -62,6 +62,7 @@ async fn the_same_request_id_and_payload_of_another_caller_is_another_call() {
         world.knows(2, &[user]).await;
         ids.push(has_it_for_itself(&world, 2, user, &same, &ids).await);
     }
+    world.knows(1, &[ONE]).await;
     let own = create(world.api(1), ONE.sends(nameless(&world, &same))).await.unwrap();
     assert_eq!(own, (ids[0].clone(), true));
 }

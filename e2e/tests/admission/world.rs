@@ -96,7 +96,7 @@ impl World {
         world
     }
 
-    /// Restarts an edge with other users.
+    /// Both edges read who their users are from one file; this one is restarted, so that it surely knows these now.
     pub(crate) async fn knows(&mut self, edge: usize, users: &[User]) {
         token_file(&self.tokens, users);
         self.stack.node_mut(Role::Edge, edge).crash().await;
