@@ -75,7 +75,7 @@ async fn sandboxes(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize, F
                 }
             }
             (Err(error), [id]) => {
-                tracing::debug!(%id, %error, "a sandbox whose deadline has come is left out");
+                tracing::warn!(%id, %error, "a sandbox whose deadline has come is left out");
                 left_out.push(*id);
                 (most, failure) = (BATCH, Some(error));
             }
