@@ -1,11 +1,9 @@
 -- Deadlines lie in the rows that they are about, each indexed, so that whoever waits for the nearest finds it by one probe.
--- The programs before this migration know a column by its old name, so none may run any more.
 
 -- What a sandbox's deadline is for follows from its phase: it ends PROVISIONING and STARTING, and restarts what is ERROR or
--- COMPLETED.
-ALTER TABLE roadstead.sandbox RENAME COLUMN provisioning_deadline TO deadline;
+-- COMPLETED. The column keeps its name, by which the programs before this migration know it.
 DROP INDEX roadstead.sandbox_deadline;
-CREATE INDEX sandbox_deadline ON roadstead.sandbox (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX sandbox_deadline ON roadstead.sandbox (provisioning_deadline) WHERE provisioning_deadline IS NOT NULL;
 -- Content whose rejection has been granted time for repair in this attempt.
 ALTER TABLE roadstead.sandbox ADD COLUMN refused_content text NOT NULL DEFAULT '';
 

@@ -69,7 +69,7 @@ CREATE TRIGGER workspace_time BEFORE INSERT ON roadstead.member
 DROP INDEX roadstead.member_by_subject;
 CREATE INDEX member_by_subject ON roadstead.member (subject, workspace_created_at, workspace_name, workspace_id);
 
--- Not compressed, so that the size that is stored is the size that is sent.
+-- Not compressed, so that the size that is stored is the size that is sent. That holds for what is written from now on.
 ALTER TABLE roadstead.workspace ALTER COLUMN labels SET STORAGE EXTERNAL;
 ALTER TABLE roadstead.provider ALTER COLUMN labels SET STORAGE EXTERNAL, ALTER COLUMN annotations SET STORAGE EXTERNAL,
     ALTER COLUMN config SET STORAGE EXTERNAL;

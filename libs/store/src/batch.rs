@@ -43,12 +43,13 @@ impl Database {
         Ok(Some(Batch { judgement: Some((judge, gone.into_iter().collect())), ..batch }))
     }
 
-    /// Locks up to `most` sandboxes whose deadline has come, if there are any.
+    /// Locks up to `most` sandboxes whose deadline has come, if there are any; those first that wait longest, and none of
+    /// those that are left out.
     ///
     /// # Errors
     /// See [`FlightError`]; nothing is locked then.
-    pub async fn past_deadline(&self, most: u32) -> Result<Option<Batch>, FlightError> {
-        self.locked(sandbox::past_deadline(most)).await
+    pub async fn past_deadline(&self, most: u32, left_out: &[Uuid]) -> Result<Option<Batch>, FlightError> {
+        self.locked(sandbox::past_deadline(most, left_out)).await
     }
 
     async fn locked(&self, lock: Step) -> Result<Option<Batch>, FlightError> {

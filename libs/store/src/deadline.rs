@@ -14,7 +14,7 @@ use crate::row::OutboxRow;
 use crate::table::provider;
 
 const NEAREST: &str = "SELECT clock_timestamp(), least(
-        (SELECT min(deadline) FROM sandbox WHERE deadline IS NOT NULL),
+        (SELECT min(provisioning_deadline) FROM sandbox WHERE provisioning_deadline IS NOT NULL),
         (SELECT min(next_expiration) FROM provider WHERE next_expiration IS NOT NULL))";
 
 /// What comes next, by Postgres's clock.

@@ -315,7 +315,7 @@ impl Executor {
 async fn conclude(in_flight: InFlight, conclusion: Conclusion) -> Result<End, FlightError> {
     let loaded = in_flight.loaded();
     let events = change::of(&conclusion, &loaded.sandboxes, loaded.now);
-    let deadline = timer::of(&conclusion);
+    let deadline = timer::of(&conclusion, loaded.now);
     let committed = in_flight.conclude(conclusion).await?;
     Ok(End::Told(committed.outcome, Unpublished { marks: committed.outbox, events, deadline }))
 }

@@ -66,13 +66,16 @@ pub enum Next {
 }
 
 /// The table. `live` says whether a session stands between the sandbox and its rest, `awaits` whether it has a deadline:
-/// what has ended and has one is to be restarted then.
+/// what is ERROR or COMPLETED and has one is to be restarted then. `ended` says whether the main process of the instance
+/// that connected last has ended: until another one connects, a restart can be stopped, and nothing makes it READY.
 #[must_use]
-pub const fn next(phase: SandboxPhase, event: Event, live: bool, awaits: bool) -> Next {
+pub const fn next(phase: SandboxPhase, event: Event, live: bool, awaits: bool, ended: bool) -> Next {
     use SandboxPhase as P;
     match (event, phase) {
         (Event::Stop, P::Completed | P::Error) if awaits && live => Next::Enter(P::Stopping, Why::Stopping),
         (Event::Stop, P::Completed | P::Error) if awaits => Next::Enter(P::Stopped, Why::Stopped),
+        (Event::Stop, P::Starting) if ended && live => Next::Enter(P::Stopping, Why::Stopping),
+        (Event::Stop, P::Starting) if ended => Next::Enter(P::Stopped, Why::Stopped),
         (Event::Stop, P::Ready) if live => Next::Enter(P::Stopping, Why::Stopping),
         (Event::Stop, P::Stopping) if live => Next::Stay,
         (Event::Stop, P::Ready | P::Stopping) => Next::Enter(P::Stopped, Why::Stopped),
@@ -93,7 +96,9 @@ pub const fn next(phase: SandboxPhase, event: Event, live: bool, awaits: bool) -
         (Event::SessionGone, P::Deleting) => Next::Remove,
         (Event::SessionGone, _) => Next::Stay,
 
-        (Event::Admitted, P::Provisioning | P::Starting) if live => Next::Enter(P::Ready, Why::DependenciesReady),
+        (Event::Admitted, P::Provisioning | P::Starting) if live && !ended => {
+            Next::Enter(P::Ready, Why::DependenciesReady)
+        }
         (Event::Admitted, _) => Next::Stay,
 
         (Event::Rejected, P::Provisioning | P::Starting) => Next::Note(Why::ConfigurationInvalid),
@@ -177,11 +182,7 @@ pub struct At<'a> {
 /// Applies an event to a row. The version of the row is left to the caller.
 #[must_use]
 pub fn apply(row: &mut row::Sandbox, event: Event, live: bool, at: At<'_>) -> Applied {
-    // An instance whose main process has ended may go on talking until a new one takes its place; it says nothing of that.
-    if event == Event::Admitted && row.status.exit_code.is_some() {
-        return Applied::Unchanged;
-    }
-    match next(row.phase, event, live, row.deadline.is_some()) {
+    match next(row.phase, event, live, row.deadline.is_some(), row.status.exit_code.is_some()) {
         Next::Stay => Applied::Unchanged,
         Next::Refuse => Applied::Refused,
         Next::Remove => Applied::Removed,
@@ -402,7 +403,7 @@ mod tests {
         }
     }
 
-    /// All of the table: each phase, each event, with and without a live session, with and without a deadline.
+    /// All of the table: each phase and event, with and without a live session, a deadline, and a process that ended.
     #[test]
     fn the_table_agrees_with_the_contract() {
         use Next::{Enter, Note, Refuse, Remove, Stay};
@@ -422,7 +423,8 @@ mod tests {
         for phase in phases {
             let (coming, ended) =
                 (matches!(phase, P::Provisioning | P::Starting), matches!(phase, P::Error | P::Completed));
-            for (live, awaits) in [(false, false), (false, true), (true, false), (true, true)] {
+            for bits in 0..8 {
+                let [live, awaits, over] = [bits & 1 != 0, bits & 2 != 0, bits & 4 != 0];
                 let stop = if live { Enter(P::Stopping, Why::Stopping) } else { Enter(P::Stopped, Why::Stopped) };
                 let exits = coming || phase == P::Ready;
                 for (event, expected) in [
@@ -431,6 +433,7 @@ mod tests {
                         match phase {
                             P::Ready => stop,
                             P::Error | P::Completed if awaits => stop,
+                            P::Starting if over => stop,
                             P::Stopping if !live => stop,
                             P::Stopping | P::Stopped => Stay,
                             _ => Refuse,
@@ -462,7 +465,10 @@ mod tests {
                             _ => Stay,
                         },
                     ),
-                    (Event::Admitted, if coming && live { Enter(P::Ready, Why::DependenciesReady) } else { Stay }),
+                    (
+                        Event::Admitted,
+                        if coming && live && !over { Enter(P::Ready, Why::DependenciesReady) } else { Stay },
+                    ),
                     (Event::Rejected, if coming { Note(Why::ConfigurationInvalid) } else { Stay }),
                     (Event::Exited(0), if exits { Enter(P::Completed, Why::MainProcessCompleted) } else { Stay }),
                     (Event::Exited(9), if exits { Enter(P::Error, Why::MainProcessFailed) } else { Stay }),
@@ -476,7 +482,8 @@ mod tests {
                         },
                     ),
                 ] {
-                    assert_eq!(next(phase, event, live, awaits), expected, "{phase:?} {event:?} {live} {awaits}");
+                    let case = format!("{phase:?} {event:?} {live} {awaits} {over}");
+                    assert_eq!(next(phase, event, live, awaits, over), expected, "{case}");
                 }
             }
         }
@@ -550,6 +557,14 @@ mod tests {
             assert_eq!(apply(&mut row, Event::Stop, live, at(&ids, 6)), Applied::Changed);
             assert_eq!((row.phase, row.deadline, row.status.next_restart_time), (phase, None, None));
             assert_eq!(apply(&mut row, Event::Due, live, at(&ids, 7)), Applied::Unchanged);
+            // Also once it was due, as long as no new instance has connected.
+            let mut row = ended(Policy::Always, 1, 5);
+            assert_eq!(apply(&mut row, Event::Due, live, at(&ids, 6)), Applied::Changed);
+            let mut connected = row.clone();
+            connected.status.exit_code = None;
+            assert_eq!(apply(&mut connected, Event::Stop, live, at(&ids, 7)), Applied::Refused);
+            assert_eq!(apply(&mut row, Event::Stop, live, at(&ids, 7)), Applied::Changed);
+            assert_eq!((row.phase, row.deadline), (phase, None));
         }
         let mut row = ended(Policy::Always, 1, 5);
         row.status.restart_count = 4;

@@ -70,20 +70,21 @@ pub fn overdue(nearest: Nearest) -> Duration {
     nearest.deadline.and_then(|deadline| nearest.now.duration_since(deadline).ok()).unwrap_or_default()
 }
 
-/// The nearest deadline that a conclusion writes.
+/// The nearest deadline that a conclusion writes at `now`, by Postgres's clock.
 #[must_use]
-pub fn of(conclusion: &Conclusion) -> Option<SystemTime> {
+pub fn of(conclusion: &Conclusion, now: SystemTime) -> Option<SystemTime> {
     match conclusion {
-        Conclusion::Effect { writes, .. } => writes.iter().filter_map(deadline).min(),
+        Conclusion::Effect { writes, .. } => writes.iter().filter_map(|write| deadline(write, now)).min(),
         Conclusion::Refusal(_) | Conclusion::Replay(_) => None,
     }
 }
 
-fn deadline(write: &Write) -> Option<SystemTime> {
+fn deadline(write: &Write, now: SystemTime) -> Option<SystemTime> {
     match write {
         Write::InsertSandbox(row) | Write::UpdateSandbox(row) => row.deadline,
         Write::InsertProvider(row) | Write::UpdateProvider(row) => {
-            row.credentials.iter().filter_map(|credential| credential.expires_at).min()
+            // What has expired by now was left out when it did.
+            row.credentials.iter().filter_map(|credential| credential.expires_at).filter(|at| *at > now).min()
         }
         _ => None,
     }
@@ -116,12 +117,15 @@ mod tests {
         let mut provider = sample::provider("p", &["a", "b", "c"]);
         provider.credentials[0].expires_at = Some(at(9));
         provider.credentials[1].expires_at = Some(at(7));
-        assert_eq!(deadline(&Write::UpdateProvider(provider)), Some(at(7)));
-        assert_eq!(deadline(&Write::InsertSandbox(sample::sandbox("s"))), Some(at(300)));
-        assert_eq!(deadline(&Write::UpdateSandbox(sample::ready_sandbox("s"))), None);
+        let provider = Write::UpdateProvider(provider);
+        for (now, nearest) in [(0, Some(at(7))), (7, Some(at(9))), (9, None)] {
+            assert_eq!(deadline(&provider, at(now)), nearest, "what has expired is no deadline any more");
+        }
+        assert_eq!(deadline(&Write::InsertSandbox(sample::sandbox("s")), at(0)), Some(at(300)));
+        assert_eq!(deadline(&Write::UpdateSandbox(sample::ready_sandbox("s")), at(0)), None);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn only_a_nearer_deadline_wakes_and_none_is_missed_while_looking() {
         let (timer, soon) = (Timer::default(), Duration::from_millis(50));
         let waits = async |timer: &Timer| {

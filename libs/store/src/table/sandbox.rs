@@ -14,7 +14,7 @@ macro_rules! columns {
     () => {
         "s.id, s.workspace_id, s.workspace_name, s.name, s.labels, s.annotations, s.resource_version, s.created_at, \
          s.deletion_at, s.spec, s.created_from, s.status, s.phase, s.current_policy_version, s.attachment_epoch, s.generation, \
-         s.deadline, s.refused_content, s.configuration_instance_id, s.session_id, s.session_bridge_id, \
+         s.provisioning_deadline, s.refused_content, s.configuration_instance_id, s.session_id, s.session_bridge_id, \
          s.session_instance_id, s.session_epoch, s.session_config_push, s.session_result_number, s.session_end_number"
     };
 }
@@ -135,11 +135,12 @@ const LOST: &str = concat!(
 const PAST_DEADLINE: &str = concat!(
     "SELECT ",
     columns!(),
-    " FROM sandbox s WHERE s.deadline <= statement_timestamp() ORDER BY s.deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
+    " FROM sandbox s WHERE s.provisioning_deadline <= statement_timestamp() AND s.id <> ALL ($2) \
+     ORDER BY s.provisioning_deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
 );
 
 const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_version, deletion_at, spec, status, phase,
-        current_policy_version, attachment_epoch, generation, deadline, configuration_instance_id,
+        current_policy_version, attachment_epoch, generation, provisioning_deadline, configuration_instance_id,
         session_id, session_bridge_id, session_instance_id, session_epoch, session_config_push, session_result_number,
         session_end_number, refused_content, workspace_id, workspace_name, name, created_at, created_from)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23,
@@ -148,7 +149,7 @@ const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_ver
 const UPDATE: &str = "WITH hit AS (
         UPDATE sandbox SET labels = $2, annotations = $3, resource_version = $4, deletion_at = $5, spec = $6,
             status = $7, phase = $8, current_policy_version = $9, attachment_epoch = $10, generation = $11,
-            deadline = $12, configuration_instance_id = $13, session_id = $14, session_bridge_id = $15,
+            provisioning_deadline = $12, configuration_instance_id = $13, session_id = $14, session_bridge_id = $15,
             session_instance_id = $16, session_epoch = $17, session_config_push = $18, session_result_number = $19,
             session_end_number = $20, refused_content = $21
         WHERE id = $1 AND resource_version = $4::bigint - 1 RETURNING 1
@@ -244,9 +245,9 @@ pub(crate) fn lost(judge: Uuid, most: u32) -> Step {
     Step::new(LOST, [value(judge), value(i64::from(most))])
 }
 
-/// Locks sandboxes whose deadline has come.
-pub(crate) fn past_deadline(most: u32) -> Step {
-    Step::new(PAST_DEADLINE, [value(i64::from(most))])
+/// Locks sandboxes whose deadline has come, without those that are left out.
+pub(crate) fn past_deadline(most: u32, left_out: &[Uuid]) -> Step {
+    Step::new(PAST_DEADLINE, [value(i64::from(most)), value(left_out.to_vec())])
 }
 
 /// Workspace and id of every sandbox, by id, after `after`.

@@ -301,7 +301,7 @@ async fn no_statement_reads_a_whole_table() {
     builder.all_sandboxes(Uuid::nil(), 10).await.unwrap();
     world.store.renew(ProcessKind::Admission, world.store.process_id()).await.unwrap();
     assert!(world.store.lost_sessions(10).await.unwrap().is_none());
-    assert!(world.store.past_deadline(10).await.unwrap().is_none());
+    assert!(world.store.past_deadline(10, &[]).await.unwrap().is_none());
     world.store.nearest_deadline().await.unwrap();
     assert!(world.store.expire_credentials(10).await.unwrap().is_empty());
     world.store.delete_old_commands(10).await.unwrap();

@@ -93,15 +93,7 @@ fn connectable(row: &row::Sandbox, asked: &row::Session, loaded: &Loaded) -> Res
         let (name, phase) = (Shown(&row.name), session::phase_word(row.phase));
         return Err(Refusal::precondition(format!("sandbox {name} is {phase}; its supervisor cannot connect")));
     }
-    if has_ended(row, &asked.instance_id) {
-        return Err(Refusal::precondition("the main process of this instance has ended; a new instance may connect"));
-    }
-    Ok(())
-}
-
-/// Whether the main process of that instance was the last to run, and has ended.
-fn has_ended(row: &row::Sandbox, instance_id: &str) -> bool {
-    row.status.exit_code.is_some() && row.status.main_process_instance_id == instance_id
+    session::not_ended(row, &asked.instance_id)
 }
 
 /// Takeover needs proof: the same instance in a later connection, an owner that is gone, or one whose main process has
@@ -109,7 +101,7 @@ fn has_ended(row: &row::Sandbox, instance_id: &str) -> bool {
 fn may_take_over(row: &row::Sandbox, asked: &row::Session, loaded: &Loaded) -> Result<(), Refusal> {
     let Some(known) = row.session.as_ref().filter(|_| session::live(row, loaded)) else { return Ok(()) };
     let later = known.instance_id == asked.instance_id && asked.connection_epoch > known.connection_epoch;
-    if later || has_ended(row, &known.instance_id) {
+    if later || session::has_ended(row, &known.instance_id) {
         Ok(())
     } else {
         Err(Refusal::Aborted("another session holds the sandbox"))

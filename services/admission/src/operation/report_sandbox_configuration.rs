@@ -58,6 +58,7 @@ fn admission(request: &ReportSandboxConfigurationRequest) -> Result<&SandboxConf
 
 /// A registration takes the place of the instance that it names, and of no other.
 fn register(row: &mut row::Sandbox, admission: &SandboxConfigurationAdmission, expected: &str) -> Result<(), Refusal> {
+    session::not_ended(row, &admission.instance_id)?;
     let registered = &mut row.configuration_instance_id;
     if *registered != admission.instance_id {
         if registered != expected {
@@ -119,6 +120,16 @@ mod tests {
         assert!(matches!(decide(row.clone(), &request("two", Pending, "")), Err(Refusal::Precondition(_))));
         let row = updated(decide(row, &request("two", Pending, "one")).unwrap());
         assert_eq!(row.configuration_instance_id, "two");
+    }
+
+    #[test]
+    fn an_instance_whose_main_process_has_ended_does_not_register_again() {
+        let mut row = row::Sandbox { phase: SandboxPhase::Starting, ..sample::sandbox("s") };
+        row.status.main_process_instance_id = "ended".into();
+        row.status.exit_code = Some(1);
+        let refused = decide(row.clone(), &request("ended", Pending, "")).unwrap_err();
+        assert!(refused.to_string().contains("has ended"), "{refused}");
+        assert_eq!(updated(decide(row, &request("next", Pending, "")).unwrap()).configuration_instance_id, "next");
     }
 
     #[test]

@@ -70,6 +70,23 @@ pub(crate) fn instance(id: &str) -> Result<(), Refusal> {
     at_most("instance_id", id, INSTANCE_BYTES)
 }
 
+/// Whether the main process of that instance was the last to run, and has ended. The instance may go on talking until
+/// another one takes its place.
+pub(crate) fn has_ended(row: &row::Sandbox, instance_id: &str) -> bool {
+    row.status.exit_code.is_some() && row.status.main_process_instance_id == instance_id
+}
+
+/// Refuses an instance whose main process has ended.
+///
+/// # Errors
+/// `Precondition`.
+pub(crate) fn not_ended(row: &row::Sandbox, instance_id: &str) -> Result<(), Refusal> {
+    if has_ended(row, instance_id) {
+        return Err(Refusal::precondition("the main process of this instance has ended; a new instance may connect"));
+    }
+    Ok(())
+}
+
 /// Whether a session stands that could still act: there is one, and the process that holds it is not known to be gone.
 pub(crate) fn live(row: &row::Sandbox, loaded: &Loaded) -> bool {
     row.session.is_some() && loaded.session_owner != Some(SessionOwner::Gone)

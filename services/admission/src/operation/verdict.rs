@@ -52,13 +52,17 @@ pub(crate) fn shadowed(loaded: &Loaded) -> Option<Write> {
     update_config::in_force(loaded).map(|_| Write::SettlePolicy { scope, version, status, error: String::new() })
 }
 
-/// Applies a verdict on the configuration as a whole. The row's session is live, or there is none.
+/// Applies a verdict on the configuration as a whole. The row's session is live, or there is none. A verdict of an instance
+/// whose main process has ended says nothing of what a new one will run with, and changes nothing.
 pub(crate) fn on_configuration(
     row: &mut row::Sandbox,
     verdict: SandboxConfigurationAdmission,
     loaded: &Loaded,
     context: &Context<'_>,
 ) {
+    if session::has_ended(row, &verdict.instance_id) {
+        return;
+    }
     let state = verdict.state();
     let content = content(&verdict);
     row.status.configuration_admission =
@@ -213,6 +217,27 @@ mod tests {
         assert_eq!(deadline(&row), 330);
         apply(&mut row, verdict(ConfigurationAdmissionState::Rejected, 3), 400);
         assert_eq!(deadline(&row), 330);
+    }
+
+    #[test]
+    fn an_instance_whose_main_process_has_ended_is_not_heard_and_another_one_is() {
+        use ConfigurationAdmissionState::{Accepted, Pending, Rejected};
+        for phase in [SandboxPhase::Starting, SandboxPhase::Error] {
+            let mut row = row::Sandbox { phase, ..sample::sandbox("s") };
+            row.status.main_process_instance_id = "ended".into();
+            row.status.exit_code = Some(1);
+            for state in [Pending, Accepted, Rejected] {
+                let before = row.clone();
+                let of = |instance: &str| SandboxConfigurationAdmission {
+                    instance_id: instance.into(),
+                    ..verdict(state, 1)
+                };
+                apply(&mut row, of("ended"), 10);
+                assert_eq!(row, before, "{state:?}");
+                apply(&mut row, of("next"), 10);
+                assert_eq!(row.status.configuration_admission.as_ref().unwrap().state(), state);
+            }
+        }
     }
 
     #[test]

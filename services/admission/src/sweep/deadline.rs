@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use roadstead_proto::api::v1::SandboxPhase;
 use roadstead_store::FlightError;
+use roadstead_store::batch::Batch;
 use roadstead_store::mutation::Write;
 use roadstead_store::row::Sandbox;
 use tokio_util::sync::CancellationToken;
@@ -58,25 +59,45 @@ async fn see_to(sweeps: &Sweeps, stop: &CancellationToken) -> Duration {
     rest
 }
 
+/// One that cannot be written holds up no other: what fails in a batch is done one by one, and what fails alone is left
+/// out until the next round.
 async fn sandboxes(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize, FlightError> {
-    let mut total = 0;
-    while !stop.is_cancelled() {
-        let Some(batch) = sweeps.database.past_deadline(BATCH).await? else { break };
-        let count = batch.sandboxes.len();
-        let writes = writes(&batch.sandboxes, sweeps.at(batch.now));
-        let happened = between(&batch.sandboxes, &writes, batch.now);
-        let kinds: Vec<_> = batch.sandboxes.iter().map(kind).collect();
-        sweeps.marks.committed(batch.conclude(writes).await?);
-        sweeps.events.committed(happened);
-        for kind in kinds {
-            sweeps.metrics.deadlines.get_or_create(&Reason { reason: kind }).inc();
-        }
-        total += count;
-        if !is_full(count) {
-            break;
+    let (mut total, mut most) = (0, BATCH);
+    let (mut left_out, mut failure) = (Vec::new(), None);
+    while !stop.is_cancelled() && !is_full(left_out.len()) {
+        let Some(batch) = sweeps.database.past_deadline(most, &left_out).await? else { break };
+        let ids: Vec<_> = batch.sandboxes.iter().map(|row| row.id).collect();
+        match (conclude(sweeps, batch).await, ids.as_slice()) {
+            (Ok(()), ids) => {
+                total += ids.len();
+                if most == BATCH && !is_full(ids.len()) {
+                    break;
+                }
+            }
+            (Err(error), [id]) => {
+                tracing::warn!(%id, %error, "a sandbox whose deadline has come is left out");
+                left_out.push(*id);
+                (most, failure) = (BATCH, Some(error));
+            }
+            (Err(error), _) => {
+                tracing::debug!(%error, "sandboxes whose deadline has come are seen to one by one");
+                most = 1;
+            }
         }
     }
-    Ok(total)
+    failure.map_or(Ok(total), Err)
+}
+
+async fn conclude(sweeps: &Sweeps, batch: Batch) -> Result<(), FlightError> {
+    let writes = writes(&batch.sandboxes, sweeps.at(batch.now));
+    let happened = between(&batch.sandboxes, &writes, batch.now);
+    let kinds: Vec<_> = batch.sandboxes.iter().map(kind).collect();
+    sweeps.marks.committed(batch.conclude(writes).await?);
+    sweeps.events.committed(happened);
+    for kind in kinds {
+        sweeps.metrics.deadlines.get_or_create(&Reason { reason: kind }).inc();
+    }
+    Ok(())
 }
 
 async fn credentials(sweeps: &Sweeps, stop: &CancellationToken) -> Result<usize, FlightError> {

@@ -1,7 +1,8 @@
 //! Ends of main processes, restarts, and deadlines, with several replicas that all see to them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use prost::Message as _;
 use roadstead_proto::api::v1::{self, SandboxPhase, SandboxRestartPolicy};
 use roadstead_proto::internal::Principal;
 use roadstead_proto::method::Method;
@@ -66,12 +67,34 @@ impl Running {
         world.edge.user_call(&root(), Method::StopSandbox, &stop).await
     }
 
+    /// As after so many restarts in a row that the next one has a pause of two minutes, however long it goes on running.
+    async fn has_run_often(&self, world: &World) {
+        let status = v1::SandboxStatus {
+            restart_count: 8,
+            main_process_started_time: Some((SystemTime::now() + Duration::from_secs(3600)).into()),
+            ..Default::default()
+        };
+        let hex: String = status.encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();
+        // Of a field that is there twice, the last one counts.
+        let often = format!("update roadstead.sandbox set status = status || '\\x{hex}' where id = '{}'", self.id);
+        world.session().await.run(&often).await;
+    }
+
+    /// Its deadline comes.
+    fn comes(&self) -> String {
+        format!(
+            "update roadstead.sandbox set provisioning_deadline = clock_timestamp() \
+             where id = '{}' and provisioning_deadline is not null",
+            self.id
+        )
+    }
+
     /// Phase, version and whether there is a deadline.
     async fn row(&self, world: &World) -> (SandboxPhase, u64, bool) {
         let mut side = world.session().await;
         let rows = side
             .run(&format!(
-                "select phase, resource_version, deadline is not null from roadstead.sandbox where id = '{}'",
+                "select phase, resource_version, provisioning_deadline is not null from roadstead.sandbox where id = '{}'",
                 self.id
             ))
             .await;
@@ -111,9 +134,10 @@ async fn an_end_is_finalized_through_its_session_and_an_earlier_instance_ends_no
     assert_eq!(sandbox.row(&world).await, before, "the end of an earlier instance is no news");
     let late = sandbox.finalizes(&world, 0).await.unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
+    sandbox.has_run_often(&world).await;
     sandbox.exits(&world, 1, 0).await.unwrap();
     let (phase, _, waits) = sandbox.row(&world).await;
-    assert_eq!((phase, waits), (SandboxPhase::Completed, true), "the second restart in a row has a pause");
+    assert_eq!((phase, waits), (SandboxPhase::Completed, true), "this restart has a pause");
     world.stop().await;
 }
 
@@ -140,38 +164,68 @@ async fn two_replicas_see_to_each_deadline_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_that_is_due_and_a_stop_exclude_each_other() {
-    const SANDBOXES: u128 = 12;
     let world = World::with(2, &[]).await;
     world.workspace("w").await;
-    let (mut stopped, mut refused) = (Vec::new(), Vec::new());
-    for number in 1..=SANDBOXES {
-        let sandbox = Running::start(&world, number, SandboxRestartPolicy::Always).await;
+    let stopped = Running::start(&world, 1, SandboxRestartPolicy::Always).await;
+    let restarted = Running::start(&world, 2, SandboxRestartPolicy::Always).await;
+    for sandbox in [&stopped, &restarted] {
+        sandbox.has_run_often(&world).await;
         sandbox.exits(&world, 0, 1).await.unwrap();
-        match sandbox.stops(&world).await {
-            Ok(_) => stopped.push(sandbox),
-            Err(status) => {
-                assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
-                refused.push(sandbox);
-            }
-        }
     }
-    for sandbox in &refused {
+    let (_, ended, _) = stopped.row(&world).await;
+
+    // The stop is the first to wait for the row, and gets it in the moment in which the restart is due.
+    let mut holder = world.session().await;
+    holder.hold(&stopped.comes()).await;
+    let due = async {
+        let waits = "select count(*) > 0 from pg_stat_activity \
+            where wait_event_type = 'Lock' and datname = current_database()";
+        becomes(&world, waits, "t").await;
+        holder.run("commit").await;
+    };
+    let (told, ()) = tokio::join!(stopped.stops(&world), due);
+    told.unwrap();
+    // What is due later is seen to, so that was looked at too.
+    world.session().await.run(&restarted.comes()).await;
+    restarted.becomes(&world, SandboxPhase::Starting).await;
+    assert_eq!(stopped.row(&world).await, (SandboxPhase::Stopping, ended + 1, false), "stopped, and never restarted");
+
+    // The restart is first: as long as no new instance has connected, it can be stopped still.
+    let (_, version, _) = restarted.row(&world).await;
+    restarted.stops(&world).await.unwrap();
+    assert_eq!(restarted.row(&world).await, (SandboxPhase::Stopping, version + 1, false));
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_that_cannot_be_written_holds_up_no_other() {
+    let mut world = World::new().await;
+    world.workspace("w").await;
+    let mut all = Vec::new();
+    for number in 1..=3 {
+        let sandbox = Running::start(&world, number, SandboxRestartPolicy::Always).await;
+        sandbox.has_run_often(&world).await;
+        sandbox.exits(&world, 0, 1).await.unwrap();
+        all.push(sandbox);
+    }
+    // The first of them is due first, and comes again and again.
+    let refuses = format!(
+        "create function refuses() returns trigger language plpgsql as $$ begin \
+             raise exception 'not this one'; end $$; \
+         create trigger refuses before update of phase on roadstead.sandbox for each row \
+             when (old.id = '{}') execute function refuses()",
+        all[0].id
+    );
+    world.sql.run(&refuses).await;
+    let every = "update roadstead.sandbox set provisioning_deadline = clock_timestamp()";
+    world.sql.run(every).await;
+    for sandbox in &all[1..] {
         sandbox.becomes(&world, SandboxPhase::Starting).await;
     }
-    // One restart in a row has been; the next has a pause, in which a stop cancels it for certain.
-    let last = Running::start(&world, SANDBOXES + 1, SandboxRestartPolicy::Always).await;
-    last.exits(&world, 0, 1).await.unwrap();
-    last.becomes(&world, SandboxPhase::Starting).await;
-    last.connect(&world, 1).await;
-    last.exits(&world, 1, 1).await.unwrap();
-    last.stops(&world).await.unwrap();
-    stopped.push(last);
-    // Longer than the pause would have been.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    for sandbox in &stopped {
-        let (phase, _, waits) = sandbox.row(&world).await;
-        assert_eq!((phase, waits), (SandboxPhase::Stopping, false), "{}", sandbox.name);
-    }
+    let (phase, _, waits) = all[0].row(&world).await;
+    assert_eq!((phase, waits), (SandboxPhase::Error, true));
+    world.sql.run("drop trigger refuses on roadstead.sandbox").await;
+    all[0].becomes(&world, SandboxPhase::Starting).await;
     world.stop().await;
 }
 
@@ -180,14 +234,13 @@ async fn what_is_due_outlives_the_replica_that_wrote_it() {
     let mut world = World::new().await;
     world.workspace("w").await;
     let sandbox = Running::start(&world, 1, SandboxRestartPolicy::Always).await;
+    sandbox.has_run_often(&world).await;
     sandbox.exits(&world, 0, 1).await.unwrap();
-    sandbox.becomes(&world, SandboxPhase::Starting).await;
-    sandbox.connect(&world, 1).await;
-    sandbox.exits(&world, 1, 1).await.unwrap();
     // It dies in the pause before the restart.
     world.kill(0);
     let (phase, version, waits) = sandbox.row(&world).await;
     assert_eq!((phase, waits), (SandboxPhase::Error, true));
+    world.sql.run(&sandbox.comes()).await;
     world.start_replica().await;
     sandbox.becomes(&world, SandboxPhase::Starting).await;
     assert_eq!(sandbox.row(&world).await.1, version + 1);
