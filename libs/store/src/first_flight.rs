@@ -16,8 +16,8 @@ use crate::parameter::value;
 use crate::row;
 use crate::table::sandbox::Selection;
 use crate::table::{
-    attachment, claim, command, member, observation, policy_revision, provider, sandbox, service_endpoint, setting,
-    workload_template, workspace,
+    attachment, claim, command, member, observation, policy_revision, provider, provider_receipt, sandbox,
+    service_endpoint, setting, workload_template, workspace,
 };
 
 /// Nobody waits for the ledger. The clock is cut to milliseconds, the unit of paging, so that what an answer says of a
@@ -81,6 +81,7 @@ struct Plan {
     services: Option<Slot>,
     owner_is_gone: Option<Slot>,
     observation: Option<Slot>,
+    receipt: Option<Slot>,
 }
 
 struct ClaimSlots {
@@ -126,10 +127,11 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         flight.add(member::lock(name, subjects.into_iter().map(str::to_owned).collect(), lock))
     });
     let template = name.zip(template.as_ref()).map(|(name, known)| flight.add(workload_template::lock(name, known)));
-    let providers = name.and_then(|name| match providers {
+    let named = match providers {
         Providers::None => None,
-        Providers::Named(names, lock) => Some(flight.add(provider::lock(name, names.clone(), *lock))),
-    });
+        Providers::Named(names, lock) => Some((names, *lock)),
+    };
+    let providers = name.zip(named).map(|(name, (names, lock))| flight.add(provider::lock(name, names.clone(), lock)));
     let selected = selection.as_ref();
     let sandboxes = selected.map(|selected| flight.add(selected.lock()));
 
@@ -164,6 +166,10 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
             .filter(|_| reads.session_owner)
             .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
         observation: selected.filter(|_| reads.observation).map(|selected| flight.add(selected.observation())),
+        receipt: selected
+            .zip(named)
+            .filter(|_| reads.receipt)
+            .map(|(selected, (names, _))| flight.add(selected.receipt(names.clone()))),
     };
     Ok((flight, plan))
 }
@@ -185,7 +191,8 @@ fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
         || reads.policy_version.is_some()
         || reads.services
         || reads.session_owner
-        || reads.observation;
+        || reads.observation
+        || reads.receipt;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
     if (of_one && !one) || (reads.attached_providers && selection.is_none()) {
         return Err(Fault("a plan reads of a sandbox that it does not select"));
@@ -262,6 +269,7 @@ impl Plan {
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })
             })?,
             observation: first(rows(self.observation), observation::read)?,
+            receipt: first(rows(self.receipt), provider_receipt::read)?,
         };
         Ok((loaded, own))
     }

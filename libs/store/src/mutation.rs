@@ -93,6 +93,8 @@ pub struct Reads {
     pub session_owner: bool,
     /// What the sandbox's newest session observes, whose lock is the sandbox's.
     pub observation: bool,
+    /// The newest receipt of the locked sandbox and of any of the named providers that is of its present attachments.
+    pub receipt: bool,
     /// A policy revision by version: of the locked sandbox.
     pub policy_version: Option<u32>,
 }
@@ -150,6 +152,7 @@ pub struct Loaded {
     pub services: Vec<row::ServiceEndpoint>,
     pub session_owner: Option<SessionOwner>,
     pub observation: Option<row::Observation>,
+    pub receipt: Option<row::ProviderReceipt>,
 }
 
 /// What the ledger says of this command and its claim.

@@ -97,6 +97,7 @@ pub(crate) fn nothing() -> Loaded {
         services: Vec::new(),
         session_owner: None,
         observation: None,
+        receipt: None,
     }
 }
 

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::config::Times;
+use crate::holders::Holders;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
@@ -29,6 +30,7 @@ pub(crate) struct Bridge {
     pub(crate) snapshots: Bucket,
     pub(crate) sandboxes: Bucket,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) holders: Holders,
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) times: Times,

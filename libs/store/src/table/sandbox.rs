@@ -113,6 +113,16 @@ selected!(
 );
 
 selected!(
+    RECEIPT,
+    concat!(
+        "SELECT ",
+        crate::table::provider_receipt::columns!(),
+        " FROM sandbox s JOIN provider_receipt r ON r.sandbox_id = s.id AND r.attachment_epoch = s.attachment_epoch"
+    ),
+    " AND r.provider_name = ANY ($3) ORDER BY r.ordinal DESC LIMIT 1"
+);
+
+selected!(
     OWNER_IS_GONE,
     concat!("SELECT ", crate::table::process::owner_is_gone!("$3"), " FROM sandbox s"),
     " ORDER BY s.id LIMIT 1"
@@ -218,6 +228,10 @@ impl Selection {
 
     pub(crate) fn observation(&self) -> Step {
         self.step(&OBSERVATION, None)
+    }
+
+    pub(crate) fn receipt(&self, providers: Vec<String>) -> Step {
+        self.step(&RECEIPT, Some(value(providers)))
     }
 
     pub(crate) fn owner_is_gone(&self, judge: Uuid) -> Step {

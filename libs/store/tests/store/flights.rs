@@ -250,6 +250,7 @@ async fn no_statement_reads_a_whole_table() {
         services: true,
         session_owner: true,
         observation: true,
+        receipt: true,
         policy_version: Some(1),
     };
     let selections = [
@@ -296,6 +297,7 @@ async fn no_statement_reads_a_whole_table() {
     watch.sandbox_versions(Uuid::nil(), 10).await.unwrap();
     watch.rights(w.id).await.unwrap();
     builder.next_snapshot_inputs(s.id).await.unwrap();
+    builder.standing(s.id).await.unwrap();
     builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap();
     builder.sandboxes_of_provider(p.id, Uuid::nil(), 10).await.unwrap();
     builder.all_sandboxes(Uuid::nil(), 10).await.unwrap();

@@ -124,6 +124,7 @@ async fn everything_that_was_asked_for_is_loaded() {
         services: true,
         session_owner: true,
         observation: true,
+        receipt: true,
         policy_version: Some(1),
     };
     let s = world.first(&command(), &locks).await.unwrap();
