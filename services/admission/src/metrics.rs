@@ -85,7 +85,8 @@ pub struct Metrics {
     pub marks_oldest_seconds: Gauge<f64, AtomicU64>,
     /// Sessions whose bridge was judged gone.
     pub sessions_lost: Counter,
-    /// Deadlines that this process saw to, by what they were for: provisioning, restart, expiration.
+    /// Deadlines that this process saw to, by what they were for: provisioning, restart, expiration, or
+    /// stray: one that stood where none belongs, and was taken away.
     pub deadlines: Family<Reason, Counter>,
     /// Age of the oldest deadline that has passed and that nobody has seen to.
     pub deadline_overdue_seconds: Gauge<f64, AtomicU64>,

@@ -139,6 +139,7 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             services: true,
             session_owner: true,
             observation: true,
+            receipt: true,
             policy_version: Some(1),
         },
         ..in_workspace("w", Lock::Update)
