@@ -79,9 +79,9 @@ struct Plan {
     member_count: Option<Slot>,
     template_count: Option<Slot>,
     services: Option<Slot>,
+    receipt: Option<Slot>,
     owner_is_gone: Option<Slot>,
     observation: Option<Slot>,
-    receipt: Option<Slot>,
 }
 
 struct ClaimSlots {
@@ -162,14 +162,14 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         member_count: name.filter(|_| reads.member_count).map(|name| flight.add(member::count_of(name))),
         template_count: name.filter(|_| reads.template_count).map(|name| flight.add(workload_template::count_of(name))),
         services: selected.filter(|_| reads.services).map(|selected| flight.add(selected.services())),
-        owner_is_gone: selected
-            .filter(|_| reads.session_owner)
-            .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
-        observation: selected.filter(|_| reads.observation).map(|selected| flight.add(selected.observation())),
         receipt: selected
             .zip(named)
             .filter(|_| reads.receipt)
             .map(|(selected, (names, _))| flight.add(selected.receipt(names.clone()))),
+        owner_is_gone: selected
+            .filter(|_| reads.session_owner)
+            .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
+        observation: selected.filter(|_| reads.observation).map(|selected| flight.add(selected.observation())),
     };
     Ok((flight, plan))
 }
@@ -190,9 +190,9 @@ fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
         || reads.sandbox_settings
         || reads.policy_version.is_some()
         || reads.services
+        || reads.receipt
         || reads.session_owner
-        || reads.observation
-        || reads.receipt;
+        || reads.observation;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
     if (of_one && !one) || (reads.attached_providers && selection.is_none()) {
         return Err(Fault("a plan reads of a sandbox that it does not select"));
@@ -264,12 +264,12 @@ impl Plan {
                 .template_count
                 .map_or(Ok(0), |slot| workload_template::read_count(answers.rows(slot)))?,
             services: service_endpoint::read_all(rows(self.services))?,
+            receipt: first(rows(self.receipt), provider_receipt::read)?,
             session_owner: first(rows(self.owner_is_gone), |fields| {
                 let gone: bool = fields.take()?;
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })
             })?,
             observation: first(rows(self.observation), observation::read)?,
-            receipt: first(rows(self.receipt), provider_receipt::read)?,
         };
         Ok((loaded, own))
     }

@@ -103,16 +103,6 @@ selected!(
 );
 
 selected!(
-    OBSERVATION,
-    concat!(
-        "SELECT ",
-        crate::table::observation::columns!(),
-        " FROM sandbox s JOIN observation o ON o.sandbox_id = s.id"
-    ),
-    ""
-);
-
-selected!(
     RECEIPT,
     concat!(
         "SELECT ",
@@ -120,6 +110,16 @@ selected!(
         " FROM sandbox s JOIN provider_receipt r ON r.sandbox_id = s.id AND r.attachment_epoch = s.attachment_epoch"
     ),
     " AND r.provider_name = ANY ($3) ORDER BY r.ordinal DESC LIMIT 1"
+);
+
+selected!(
+    OBSERVATION,
+    concat!(
+        "SELECT ",
+        crate::table::observation::columns!(),
+        " FROM sandbox s JOIN observation o ON o.sandbox_id = s.id"
+    ),
+    ""
 );
 
 selected!(
@@ -226,12 +226,12 @@ impl Selection {
         self.step(&SERVICES, None)
     }
 
-    pub(crate) fn observation(&self) -> Step {
-        self.step(&OBSERVATION, None)
-    }
-
     pub(crate) fn receipt(&self, providers: Vec<String>) -> Step {
         self.step(&RECEIPT, Some(value(providers)))
+    }
+
+    pub(crate) fn observation(&self) -> Step {
+        self.step(&OBSERVATION, None)
     }
 
     pub(crate) fn owner_is_gone(&self, judge: Uuid) -> Step {

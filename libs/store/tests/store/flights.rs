@@ -137,9 +137,9 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             member_count: true,
             template_count: true,
             services: true,
+            receipt: true,
             session_owner: true,
             observation: true,
-            receipt: true,
             policy_version: Some(1),
         },
         ..in_workspace("w", Lock::Update)
@@ -249,9 +249,9 @@ async fn no_statement_reads_a_whole_table() {
         member_count: true,
         template_count: true,
         services: true,
+        receipt: true,
         session_owner: true,
         observation: true,
-        receipt: true,
         policy_version: Some(1),
     };
     let selections = [

@@ -122,9 +122,9 @@ async fn everything_that_was_asked_for_is_loaded() {
         member_count: true,
         template_count: true,
         services: true,
+        receipt: true,
         session_owner: true,
         observation: true,
-        receipt: true,
         policy_version: Some(1),
     };
     let s = world.first(&command(), &locks).await.unwrap();
