@@ -13,9 +13,9 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::config::Times;
-use crate::holders::Holders;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
+use crate::observe::Holders;
 use crate::sessions::Sessions;
 
 /// One process of the role.
@@ -30,7 +30,6 @@ pub(crate) struct Bridge {
     pub(crate) snapshots: Bucket,
     pub(crate) sandboxes: Bucket,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) holders: Holders,
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) times: Times,
@@ -46,4 +45,6 @@ pub(crate) struct Bridge {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the process stops: no session begins any more.
     pub(crate) drain: CancellationToken,
+    /// Who holds the sessions of supervisors that speak to this process about them.
+    pub(crate) holders: Holders,
 }

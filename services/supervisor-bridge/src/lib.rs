@@ -1,9 +1,8 @@
 //! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
 //!
-//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it observes
-//! of providers, [`over`] when the projection says that it is over, [`logs::allowance`] how much a sandbox may log.
-//! Around them: [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the
-//! transport takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
+//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it observes of providers, [`over`] when the projection
+//! says that it is over, [`logs::allowance`] how much a sandbox may log. Around them: [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the transport
+//! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
 mod bootstrap;
 mod bridge;
@@ -12,7 +11,6 @@ pub mod end;
 mod entrance;
 mod entries;
 pub mod entry;
-mod holders;
 pub mod logs;
 mod metrics;
 mod observe;
@@ -58,7 +56,6 @@ pub use config::{Config, Times};
 use bridge::Bridge;
 use end::End;
 use entrance::Entrance;
-use holders::Holders;
 use sessions::Sessions;
 
 const ROLE: Role = Role::SupervisorBridge;
@@ -113,7 +110,6 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         snapshots: Bucket::new(&bus, Name::Snapshots),
         sandboxes: Bucket::new(&bus, Name::Sandboxes),
         sessions: Arc::new(Sessions::default()),
-        holders: Holders::default(),
         logs: logs::Logs::default(),
         metrics: service.metrics.register(metrics::Metrics::register),
         times,
@@ -123,6 +119,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         alive: watch::Sender::new(false),
         tasks: TaskTracker::new(),
         drain: drain.clone(),
+        holders: observe::Holders::default(),
         bus,
     });
 

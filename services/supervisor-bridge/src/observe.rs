@@ -1,5 +1,7 @@
 //! `ReportProviderReadiness`: goes to the session, in whichever bridge that is held.
 
+mod holders;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,8 +22,10 @@ use roadstead_proto::subject::{self, ConfigCall};
 use roadstead_service_kit::clock;
 use roadstead_service_kit::status::{Status as RichStatus, to_bytes};
 use tokio_util::sync::CancellationToken;
-use tonic::{Code, Status};
+use tonic::Status;
 use uuid::Uuid;
+
+pub(crate) use holders::Holders;
 
 use crate::bridge::Bridge;
 use crate::own::foreign;
@@ -107,7 +111,7 @@ async fn elsewhere(
     let session = (observed.sandbox_id, observed.session_id);
     if let Some(known) = bridge.holders.of(session) {
         match pass_on(bridge, known, call, identity, request.clone()).await {
-            Err(status) if matches!(status.code(), Code::Unavailable | Code::FailedPrecondition) => {
+            Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::FailedPrecondition) => {
                 bridge.holders.forget(session);
             }
             answered => return answered,
