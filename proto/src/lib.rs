@@ -4,6 +4,7 @@ pub mod activity;
 pub mod api;
 pub mod bucket;
 pub mod cursor;
+pub mod id;
 pub mod inbox;
 pub mod method;
 pub mod page_token;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use uuid::Uuid;
 
+use crate::id;
 use crate::method::Method;
 
 /// Header that carries the inbox for the answer: a JetStream publish needs the reply field for its own ack.
@@ -230,8 +231,7 @@ pub(crate) fn tokens_after<'a, const N: usize>(subject: &'a str, prefix: &str) -
 
 /// Accepts the one spelling that we write: hyphenated and lower case.
 pub(crate) fn uuid(text: &str) -> Result<Uuid, Malformed> {
-    let id = Uuid::try_parse(text).map_err(|_| Malformed)?;
-    if id.hyphenated().to_string() == text { Ok(id) } else { Err(Malformed) }
+    id::canonical(text).ok_or(Malformed)
 }
 
 #[cfg(test)]

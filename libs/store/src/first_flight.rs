@@ -16,8 +16,8 @@ use crate::parameter::value;
 use crate::row;
 use crate::table::sandbox::Selection;
 use crate::table::{
-    attachment, claim, command, member, observation, policy_revision, provider, sandbox, service_endpoint, setting,
-    workload_template, workspace,
+    attachment, claim, command, member, observation, policy_revision, provider, provider_receipt, sandbox,
+    service_endpoint, setting, workload_template, workspace,
 };
 
 /// Nobody waits for the ledger. The clock is cut to milliseconds, the unit of paging, so that what an answer says of a
@@ -79,6 +79,7 @@ struct Plan {
     member_count: Option<Slot>,
     template_count: Option<Slot>,
     services: Option<Slot>,
+    receipt: Option<Slot>,
     owner_is_gone: Option<Slot>,
     observation: Option<Slot>,
 }
@@ -126,10 +127,11 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         flight.add(member::lock(name, subjects.into_iter().map(str::to_owned).collect(), lock))
     });
     let template = name.zip(template.as_ref()).map(|(name, known)| flight.add(workload_template::lock(name, known)));
-    let providers = name.and_then(|name| match providers {
+    let named = match providers {
         Providers::None => None,
-        Providers::Named(names, lock) => Some(flight.add(provider::lock(name, names.clone(), *lock))),
-    });
+        Providers::Named(names, lock) => Some((names, *lock)),
+    };
+    let providers = name.zip(named).map(|(name, (names, lock))| flight.add(provider::lock(name, names.clone(), lock)));
     let selected = selection.as_ref();
     let sandboxes = selected.map(|selected| flight.add(selected.lock()));
 
@@ -160,6 +162,10 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
         member_count: name.filter(|_| reads.member_count).map(|name| flight.add(member::count_of(name))),
         template_count: name.filter(|_| reads.template_count).map(|name| flight.add(workload_template::count_of(name))),
         services: selected.filter(|_| reads.services).map(|selected| flight.add(selected.services())),
+        receipt: selected
+            .zip(named)
+            .filter(|_| reads.receipt)
+            .map(|(selected, (names, _))| flight.add(selected.receipt(names.clone()))),
         owner_is_gone: selected
             .filter(|_| reads.session_owner)
             .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
@@ -184,6 +190,7 @@ fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
         || reads.sandbox_settings
         || reads.policy_version.is_some()
         || reads.services
+        || reads.receipt
         || reads.session_owner
         || reads.observation;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
@@ -257,6 +264,7 @@ impl Plan {
                 .template_count
                 .map_or(Ok(0), |slot| workload_template::read_count(answers.rows(slot)))?,
             services: service_endpoint::read_all(rows(self.services))?,
+            receipt: first(rows(self.receipt), provider_receipt::read)?,
             session_owner: first(rows(self.owner_is_gone), |fields| {
                 let gone: bool = fields.take()?;
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })

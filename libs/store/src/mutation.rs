@@ -89,6 +89,8 @@ pub struct Reads {
     pub template_count: bool,
     /// All services of the locked sandbox, whose lock is theirs too.
     pub services: bool,
+    /// The newest receipt of the locked sandbox and of any of the named providers that is of its present attachments.
+    pub receipt: bool,
     /// Whether the process that owns the sandbox's session is gone (D6), and the renewal rows behind it.
     pub session_owner: bool,
     /// What the sandbox's newest session observes, whose lock is the sandbox's.
@@ -148,6 +150,7 @@ pub struct Loaded {
     pub template_count: u64,
     /// In order of their names.
     pub services: Vec<row::ServiceEndpoint>,
+    pub receipt: Option<row::ProviderReceipt>,
     pub session_owner: Option<SessionOwner>,
     pub observation: Option<row::Observation>,
 }

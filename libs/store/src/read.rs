@@ -9,6 +9,7 @@ mod readiness;
 mod sandbox;
 mod service;
 mod setting;
+mod standing;
 mod template;
 mod workspace;
 
@@ -22,6 +23,7 @@ pub use entry::Version;
 pub use list::Listed;
 pub use policy::Policies;
 pub use readiness::Readiness;
+pub use standing::Standing;
 
 use crate::fields::{Fields, Malformed};
 use crate::parameter::{Parameter, value};

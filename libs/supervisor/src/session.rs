@@ -419,7 +419,7 @@ impl Session {
                     Ok(interval) => {
                         self.report = Retry { at: Some(Instant::now() + interval.unwrap_or(REPORT)), failures: 0 };
                     }
-                    // This bridge never takes it.
+                    // This bridge does not take it: no repeats, only what is new after the next update.
                     Err(status) if status.code() == Code::Unimplemented => self.report.at = None,
                     Err(status) => {
                         tracing::warn!(code = ?status.code(), message = status.message(), "readiness was not taken");

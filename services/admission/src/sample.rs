@@ -95,6 +95,7 @@ pub(crate) fn nothing() -> Loaded {
         member_count: 0,
         template_count: 0,
         services: Vec::new(),
+        receipt: None,
         session_owner: None,
         observation: None,
     }

@@ -6,6 +6,7 @@ pub(crate) mod receipt;
 
 use std::time::SystemTime;
 
+use roadstead_policy::environment::is_environment_key;
 use roadstead_proto::api::v1::{
     ProviderEnvironmentSnapshot, ProviderMutationKind, ProviderReadinessObservation, ProviderReadinessReason as Reason,
     ProviderReadinessState as State,
@@ -75,15 +76,17 @@ pub(crate) fn judge(kind: ProviderMutationKind, superseded: bool, desired: &Desi
         Heard::Observed(observed) => observed,
     };
     let said = observed.reason();
+    // Said of the whole environment: whether this provider is among those meant, only what is desired of it tells.
+    let goes_without = matches!(said, Reason::CredentialsWithheld | Reason::CredentialExpired);
+    let withheld = desired.withheld != Reason::Unspecified;
     if let Some(awaited) = awaited(desired, observed) {
         // What is wrong with it says the supervisor better, as far as it says anything.
-        return (State::Pending, if said == Reason::Unspecified { awaited } else { said });
+        return (State::Pending, if said == Reason::Unspecified || goes_without { awaited } else { said });
     }
     match said {
         Reason::CredentialInstallFailed | Reason::PolicyActivationFailed | Reason::ProcessInstallFailed => {
             return (State::Failed, said);
         }
-        Reason::CredentialsWithheld | Reason::CredentialExpired => return (State::Withheld, said),
         // A policy of its own is in force there: no evidence of what was sent.
         Reason::LocalPolicy | Reason::SnapshotMismatch | Reason::UnsupportedSupervisor => {
             return (State::Pending, said);
@@ -91,14 +94,17 @@ pub(crate) fn judge(kind: ProviderMutationKind, superseded: bool, desired: &Desi
         _ => {}
     }
     let missing = match observed {
-        ProviderReadinessObservation { credentials_installed: false, .. } => Reason::WaitingForCredentials,
+        // Credentials that are held back are not awaited.
+        ProviderReadinessObservation { credentials_installed: false, .. } if !(goes_without && withheld) => {
+            Reason::WaitingForCredentials
+        }
         ProviderReadinessObservation { policy_active: false, .. } => Reason::WaitingForPolicy,
         ProviderReadinessObservation { launch_environment_installed: false, .. } => Reason::WaitingForProcess,
         _ => Reason::Unspecified,
     };
     match (missing, kind) {
         (Reason::Unspecified, ProviderMutationKind::Detach) => (State::Revoked, Reason::Unspecified),
-        (Reason::Unspecified, _) if desired.withheld != Reason::Unspecified => (State::Withheld, desired.withheld),
+        (Reason::Unspecified, _) if withheld => (State::Withheld, desired.withheld),
         (Reason::Unspecified, _) => (State::Ready, Reason::Unspecified),
         (missing, _) => (State::Pending, missing),
     }
@@ -117,14 +123,16 @@ fn awaited(desired: &Desired, observed: &ProviderReadinessObservation) -> Option
     }
 }
 
-/// Why the environment goes without some of the provider's credentials, if it does.
+/// Why the environment goes without some of the provider's credentials, if it does. Those that are no variables are
+/// never delivered, so nobody misses them.
 pub(crate) fn withheld(
     provider: Option<&row::Provider>,
     environment: &ProviderEnvironmentSnapshot,
     now: SystemTime,
 ) -> Reason {
     let credentials = provider.into_iter().flat_map(|provider| &provider.credentials);
-    let missing = credentials.filter(|known| !environment.values.iter().any(|value| value.name == known.key));
+    let delivered = credentials.filter(|known| is_environment_key(&known.key));
+    let missing = delivered.filter(|known| !environment.values.iter().any(|value| value.name == known.key));
     let expired = |known: &row::Credential| known.expires_at.is_some_and(|at| at <= now);
     let (mut any, mut only_expired) = (false, true);
     for known in missing {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::config::Times;
 use crate::logs::Logs;
 use crate::metrics::Metrics;
+use crate::observe::Holders;
 use crate::sessions::Sessions;
 
 /// One process of the role.
@@ -44,4 +45,6 @@ pub(crate) struct Bridge {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when the process stops: no session begins any more.
     pub(crate) drain: CancellationToken,
+    /// Who holds the sessions of supervisors that speak to this process about them.
+    pub(crate) holders: Holders,
 }

@@ -119,6 +119,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         alive: watch::Sender::new(false),
         tasks: TaskTracker::new(),
         drain: drain.clone(),
+        holders: observe::Holders::default(),
         bus,
     });
 

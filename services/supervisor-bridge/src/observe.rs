@@ -1,5 +1,7 @@
 //! `ReportProviderReadiness`: goes to the session, in whichever bridge that is held.
 
+mod holders;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +24,8 @@ use roadstead_service_kit::status::{Status as RichStatus, to_bytes};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
+
+pub(crate) use holders::Holders;
 
 use crate::bridge::Bridge;
 use crate::own::foreign;
@@ -96,7 +100,7 @@ fn passed_on(bridge: &Bridge, request: Bytes) -> Result<Vec<u8>, Status> {
     Observed::read(&identity, &request.request)?.take(bridge, identity.generation)?
 }
 
-/// Has another bridge take it in, if one holds the session.
+/// Has another bridge take it in, if one holds the session. Which one is asked once, not at each word of a supervisor.
 async fn elsewhere(
     bridge: &Bridge,
     call: &Call,
@@ -104,15 +108,43 @@ async fn elsewhere(
     observed: &Observed,
     request: Bytes,
 ) -> Result<Vec<u8>, Status> {
+    let session = (observed.sandbox_id, observed.session_id);
+    if let Some(known) = bridge.holders.of(session) {
+        match pass_on(bridge, known, call, identity, request.clone()).await {
+            Err(status) if matches!(status.code(), tonic::Code::Unavailable | tonic::Code::FailedPrecondition) => {
+                bridge.holders.forget(session);
+            }
+            answered => return answered,
+        }
+    }
+    let holder = holder(bridge, call, identity, observed).await?;
+    let answered = pass_on(bridge, holder, call, identity, request).await;
+    if answered.is_ok() {
+        bridge.holders.remember(session, holder);
+    }
+    answered
+}
+
+/// The other bridge that holds the session, by the sandbox's row.
+async fn holder(bridge: &Bridge, call: &Call, identity: &SandboxIdentity, observed: &Observed) -> Result<Uuid, Status> {
     let asked = StandingRequest { sandbox_id: identity.sandbox_id.clone() }.encode_to_vec();
     let (deadline, traceparent) = (call.deadline, &call.traceparent);
     let standing = read::ask(bridge, ConfigCall::Standing, identity, asked.into(), deadline, traceparent).await?;
     let standing = StandingReply::decode(standing).map_err(|_| Status::internal("an answer could not be read"))?;
     let holder = Uuid::try_parse(&standing.bridge_id).ok().filter(|holder| *holder != bridge.id);
     let live = standing.session_id == observed.session_id.to_string();
-    let holder = holder.filter(|_| live).ok_or(NotHeld)?;
-    let request = read::passed_on(bridge, identity, request, deadline, traceparent);
-    let patience = PATIENCE.min(deadline.remaining());
+    Ok(holder.filter(|_| live).ok_or(NotHeld)?)
+}
+
+async fn pass_on(
+    bridge: &Bridge,
+    holder: Uuid,
+    call: &Call,
+    identity: &SandboxIdentity,
+    request: Bytes,
+) -> Result<Vec<u8>, Status> {
+    let request = read::passed_on(bridge, identity, request, call.deadline, &call.traceparent);
+    let patience = PATIENCE.min(call.deadline.remaining());
     let reply = bridge.bus.request(subject::observe(holder), request, patience).await.map_err(|error| match error {
         RequestError::Overloaded => busy("the bridge that holds the session is busy"),
         _ => unavailable("the bridge that holds the session does not answer"),

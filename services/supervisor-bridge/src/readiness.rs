@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use roadstead_proto::api::v1::ProviderReadinessObservation;
+use roadstead_proto::id;
 use roadstead_proto::internal::SessionReadiness;
 use uuid::Uuid;
 
@@ -106,22 +107,16 @@ fn check(observation: &ProviderReadinessObservation) -> Result<(), Refused> {
     if observation.sequence == 0 {
         return invalid("sequence", "must be 1 or more");
     }
-    if !is_canonical(&observation.attachment_epoch) {
+    if id::canonical(&observation.attachment_epoch).is_none() {
         return invalid("attachment_epoch", "must be a canonical UUID");
     }
-    if !is_canonical(&observation.process_instance_id) {
+    if id::canonical(&observation.process_instance_id).is_none() {
         return invalid("process_instance_id", "must be a canonical UUID");
     }
     if observation.policy_hash.len() > HASH_BYTES || observation.policy_hash.contains(char::is_control) {
         return invalid("policy_hash", "must be a policy's hash");
     }
     Ok(())
-}
-
-/// Whether the text is a UUID as it is usually written: hyphenated and lower case.
-#[must_use]
-pub fn is_canonical(text: &str) -> bool {
-    Uuid::try_parse(text).is_ok_and(|id| id.hyphenated().to_string() == text)
 }
 
 #[cfg(test)]

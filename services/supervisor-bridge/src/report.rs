@@ -1,4 +1,5 @@
-//! What a session still owes admission: its newest result, what it observes now, and its end. Pure: time and answers come in.
+//! What a session still owes admission: its newest result, what it observes now, and its end. Pure: time and answers
+//! come in.
 //!
 //! One report is on its way at a time. A report that was not answered is sent again, without a limit of times, under a
 //! new command id and with the same number; a newer result takes the place of an older one. The end goes last, and only
@@ -109,10 +110,11 @@ impl Reports {
         }
     }
 
-    /// The session has ended, and what it observed with it; the first reason stays. A supervisor that was asked to connect again is given until
-    /// `not_before` to do so: its next session then takes the place of this one, and the end is no news.
+    /// The session has ended, and what it observed with it; the first reason stays. A supervisor that was asked to
+    /// connect again is given until `not_before` to do so: its next session then takes the place of this one, and the
+    /// end is no news. That an earlier word no longer counts is told even so: the end may be far.
     pub fn end(&mut self, reason: &'static str, not_before: Instant) {
-        self.readiness = None;
+        self.readiness.take_if(|told| told.observation.is_some());
         self.end.get_or_insert(End { reason, not_before });
     }
 
@@ -183,6 +185,7 @@ impl Reports {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use roadstead_proto::api::v1::ProviderReadinessObservation;
 
     use super::*;
 
@@ -258,7 +261,8 @@ mod tests {
     #[test]
     fn what_is_observed_goes_behind_results_newest_first_and_not_past_the_end() {
         let now = Instant::now();
-        let observed = |number| SessionReadiness { number, ..SessionReadiness::default() };
+        let said = Some(ProviderReadinessObservation::default());
+        let observed = |number| SessionReadiness { number, observation: said.clone(), ..SessionReadiness::default() };
         let mut reports = registered();
         reports.readiness(observed(1));
         reports.readiness(observed(2));
@@ -273,6 +277,18 @@ mod tests {
         reports.told(Told::Again, now, 0.0);
         let later = now + LONGEST_PAUSE;
         assert_eq!(reports.step(later), Step::Send(Report::End { reason: "gone" }), "an end voids what was observed");
+    }
+
+    #[test]
+    fn a_lapse_is_told_before_an_end_that_waits() {
+        let now = Instant::now();
+        let lapse = SessionReadiness { number: 2, ..SessionReadiness::default() };
+        let mut reports = registered();
+        reports.readiness(lapse.clone());
+        reports.end("draining", now + Duration::from_secs(3));
+        assert_eq!(reports.step(now), Step::Send(Report::Readiness(Box::new(lapse))));
+        reports.told(Told::Recorded, now, 0.0);
+        assert_eq!(reports.step(now), Step::Wait(Some(now + Duration::from_secs(3))));
     }
 
     #[test]

@@ -99,12 +99,21 @@ impl Sessions {
         observation: ProviderReadinessObservation,
         now: Instant,
     ) -> Result<Result<(), Refused>, NotHeld> {
-        let sessions = self.lock();
-        let held = sessions.get(&key).filter(|held| held.generation == generation).ok_or(NotHeld)?;
-        let observed = locked(&held.readiness).observe(observation, now);
-        // The session looks anew at what is due.
-        held.outbox.wake();
-        Ok(observed.map(|told| told.into_iter().for_each(|told| held.reporter.readiness(told))))
+        let (readiness, outbox, reporter) = {
+            let sessions = self.lock();
+            let held = sessions.get(&key).filter(|held| held.generation == generation).ok_or(NotHeld)?;
+            (Arc::clone(&held.readiness), Arc::clone(&held.outbox), Arc::clone(&held.reporter))
+        };
+        let (observed, begins) = {
+            let mut readiness = locked(&readiness);
+            let nothing_due = readiness.due().is_none();
+            (readiness.observe(observation, now), nothing_due && readiness.due().is_some())
+        };
+        if begins {
+            // The session looks anew at what is due. What is merely put off it finds when it looks.
+            outbox.wake();
+        }
+        Ok(observed.map(|told| told.into_iter().for_each(|told| reporter.readiness(told))))
     }
 
     /// Ends all sessions, spread at random over this time.

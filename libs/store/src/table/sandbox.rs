@@ -103,6 +103,16 @@ selected!(
 );
 
 selected!(
+    RECEIPT,
+    concat!(
+        "SELECT ",
+        crate::table::provider_receipt::columns!(),
+        " FROM sandbox s JOIN provider_receipt r ON r.sandbox_id = s.id AND r.attachment_epoch = s.attachment_epoch"
+    ),
+    " AND r.provider_name = ANY ($3) ORDER BY r.ordinal DESC LIMIT 1"
+);
+
+selected!(
     OBSERVATION,
     concat!(
         "SELECT ",
@@ -215,6 +225,10 @@ impl Selection {
 
     pub(crate) fn services(&self) -> Step {
         self.step(&SERVICES, None)
+    }
+
+    pub(crate) fn receipt(&self, providers: Vec<String>) -> Step {
+        self.step(&RECEIPT, Some(value(providers)))
     }
 
     pub(crate) fn observation(&self) -> Step {

@@ -137,6 +137,7 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             member_count: true,
             template_count: true,
             services: true,
+            receipt: true,
             session_owner: true,
             observation: true,
             policy_version: Some(1),
@@ -248,6 +249,7 @@ async fn no_statement_reads_a_whole_table() {
         member_count: true,
         template_count: true,
         services: true,
+        receipt: true,
         session_owner: true,
         observation: true,
         policy_version: Some(1),
@@ -296,6 +298,7 @@ async fn no_statement_reads_a_whole_table() {
     watch.sandbox_versions(Uuid::nil(), 10).await.unwrap();
     watch.rights(w.id).await.unwrap();
     builder.next_snapshot_inputs(s.id).await.unwrap();
+    builder.standing(s.id).await.unwrap();
     builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap();
     builder.sandboxes_of_provider(p.id, Uuid::nil(), 10).await.unwrap();
     builder.all_sandboxes(Uuid::nil(), 10).await.unwrap();

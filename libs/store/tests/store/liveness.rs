@@ -1,4 +1,5 @@
 use roadstead_proto::api::v1::SandboxPhase;
+use roadstead_proto::role::Role;
 use roadstead_store::FlightError;
 use roadstead_store::liveness::ProcessKind;
 use roadstead_store::mutation::{Locks, Reads, SessionOwner, Write};
@@ -38,6 +39,9 @@ async fn only_a_judge_that_was_awake_all_along_judges_a_bridge_that_was_not() {
     let (judge, bridge) = (world.store.process_id(), Uuid::new_v4());
     let row = with_session(&world, &w, "s", bridge).await;
     let alone = world.sandbox(&w, "alone").await;
+    let standing = world.role(Role::ConfigSnapshot).standing(row.id).await.unwrap().unwrap();
+    let held = row.session.as_ref().map(|held| (held.id, held.bridge_id));
+    assert_eq!((standing.generation, standing.session_id.zip(standing.bridge_id)), (row.generation, held));
     // Without a row of its own it judges nobody.
     age(&mut world, bridge, 60, 60).await;
     assert_eq!(judged(&world, row.id).await, Some(SessionOwner::Alive));

@@ -122,6 +122,7 @@ async fn everything_that_was_asked_for_is_loaded() {
         member_count: true,
         template_count: true,
         services: true,
+        receipt: true,
         session_owner: true,
         observation: true,
         policy_version: Some(1),

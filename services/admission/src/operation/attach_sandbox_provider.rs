@@ -30,7 +30,7 @@ impl Operation for AttachSandboxProviderRequest {
         Ok(Locks {
             providers: Providers::Named(vec![self.provider.clone()], Lock::Share),
             sandboxes: Sandboxes::Named(self.sandbox.clone()),
-            reads: Reads { attached_providers: true, ..locks.reads },
+            reads: Reads { attached_providers: true, receipt: true, ..locks.reads },
             ..locks
         })
     }
@@ -46,8 +46,11 @@ impl Operation for AttachSandboxProviderRequest {
         let kind = ProviderMutationKind::Attach;
         let mutation_id = context.ids.fresh();
         if before.providers.contains(&provider.name) {
+            if let Some(standing) = attachment::standing_receipt(loaded, before, provider) {
+                return Ok(decision(Vec::new(), before, false, &standing));
+            }
             let receipt = attachment::receipt(kind, mutation_id, before, provider, loaded.now, context);
-            return Ok(decision(Vec::new(), before, false, receipt));
+            return Ok(decision(vec![kept(&receipt)], before, false, &receipt));
         }
         if before.providers.len() >= budget::PROVIDERS {
             let limit = budget::PROVIDERS;
@@ -59,9 +62,10 @@ impl Operation for AttachSandboxProviderRequest {
         row.providers.push(provider.name.clone());
         attachment::changed(&mut row, "attach", loaded.now, context);
         let attach = Write::Attach { sandbox_id: row.id, provider_id: provider.id };
-        let writes = vec![session::updated(&mut row), attach];
+        let mut writes = vec![session::updated(&mut row), attach];
         let receipt = attachment::receipt(kind, mutation_id, &row, provider, loaded.now, context);
-        Ok(decision(writes, &row, true, receipt))
+        writes.push(kept(&receipt));
+        Ok(decision(writes, &row, true, &receipt))
     }
 
     fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
@@ -70,9 +74,12 @@ impl Operation for AttachSandboxProviderRequest {
     }
 }
 
-fn decision(mut writes: Vec<Write>, row: &row::Sandbox, attached: bool, receipt: row::ProviderReceipt) -> Decision {
-    let shown = view::provider_receipt(&receipt, &row.name, &row.workspace_name);
-    writes.push(Write::InsertReceipts(vec![receipt]));
+fn kept(receipt: &row::ProviderReceipt) -> Write {
+    Write::InsertReceipts(vec![receipt.clone()])
+}
+
+fn decision(writes: Vec<Write>, row: &row::Sandbox, attached: bool, receipt: &row::ProviderReceipt) -> Decision {
+    let shown = view::provider_receipt(receipt, &row.name, &row.workspace_name);
     let response = response(row, attached, Some(shown.clone()));
     Decision::new(writes, &response, replay::sandbox_now(row.id, attached, Some(shown)))
 }
@@ -87,6 +94,8 @@ fn response(
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
     use crate::sample::{self, World};
 
@@ -122,10 +131,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_attached_already_leaves_a_receipt_and_nothing_else() {
+    fn what_is_attached_already_leaves_a_receipt_once_and_nothing_else() {
         let row = row::Sandbox { providers: vec!["p".into()], ..sample::sandbox("s") };
-        let decision = decide(&request(), &found(row, vec![sample::provider("p", &["A"])])).unwrap();
-        assert!(matches!(decision.writes.as_slice(), [Write::InsertReceipts(_)]));
+        let loaded = found(row, vec![sample::provider("p", &["A"])]);
+        let first = decide(&request(), &loaded).unwrap();
+        let [Write::InsertReceipts(kept)] = first.writes.as_slice() else { panic!("{:?}", first.writes) };
+        let standing = Loaded { receipt: Some(kept[0].clone()), ..loaded.clone() };
+        let again = decide(&request(), &standing).unwrap();
+        assert!(again.writes.is_empty(), "{:?}", again.writes);
+        let (recorded, _) = replay::live_sandbox(&again.receipt, &loaded).unwrap();
+        assert_eq!(recorded.provider_receipt.clone().unwrap().receipt_id, kept[0].id.to_string());
+        for other in [
+            row::ProviderReceipt { provider_id: Uuid::from_u128(99), ..kept[0].clone() },
+            row::ProviderReceipt { provider_version: 99, ..kept[0].clone() },
+            row::ProviderReceipt { attachment_epoch: Uuid::from_u128(99), ..kept[0].clone() },
+        ] {
+            let decision = decide(&request(), &Loaded { receipt: Some(other), ..loaded.clone() }).unwrap();
+            assert!(matches!(decision.writes.as_slice(), [Write::InsertReceipts(_)]), "it is of something else");
+        }
     }
 
     #[test]

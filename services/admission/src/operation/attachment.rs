@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use roadstead_policy::environment;
 use roadstead_proto::api::v1::ProviderMutationKind;
+use roadstead_store::mutation::Loaded;
 use roadstead_store::{row, view::timestamp};
 use uuid::Uuid;
 
@@ -36,6 +37,22 @@ pub(crate) fn changed(row: &mut row::Sandbox, cause: &str, now: SystemTime, cont
     provisioning.attachment_change_time = Some(timestamp(now));
     provisioning.configuration_change_id = provisioning.attachment_change_id.clone();
     provisioning.configuration_change_time = provisioning.attachment_change_time;
+}
+
+/// The newest receipt, if it is of what the sandbox is to have of that provider now: what changes nothing needs no
+/// other, however often it is asked for.
+pub(crate) fn standing_receipt(
+    loaded: &Loaded,
+    sandbox: &row::Sandbox,
+    provider: &row::Provider,
+) -> Option<row::ProviderReceipt> {
+    let same = |known: &&row::ProviderReceipt| {
+        known.sandbox_id == sandbox.id
+            && known.provider_id == provider.id
+            && known.provider_version == provider.resource_version
+            && known.attachment_epoch == sandbox.attachment_epoch
+    };
+    loaded.receipt.as_ref().filter(same).cloned()
 }
 
 /// The receipt of a change: what this sandbox is to have of that provider.

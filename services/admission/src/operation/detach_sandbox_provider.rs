@@ -5,7 +5,7 @@ use roadstead_proto::api::v1::{
     DetachSandboxProviderRequest, DetachSandboxProviderResponse, ProviderMutationKind, ProviderMutationReceipt,
 };
 use roadstead_proto::internal::Receipt;
-use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Sandboxes, Write};
+use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
 use super::{Decision, Operation, at_version, attachment, session};
@@ -29,6 +29,7 @@ impl Operation for DetachSandboxProviderRequest {
         Ok(Locks {
             providers: Providers::Named(vec![self.provider.clone()], Lock::Share),
             sandboxes: Sandboxes::Named(self.sandbox.clone()),
+            reads: Reads { receipt: true, ..locks.reads },
             ..locks
         })
     }
@@ -42,16 +43,20 @@ impl Operation for DetachSandboxProviderRequest {
         let kind = ProviderMutationKind::Detach;
         let mutation_id = context.ids.fresh();
         if !before.providers.contains(&provider.name) {
+            if let Some(standing) = attachment::standing_receipt(loaded, before, provider) {
+                return Ok(decision(Vec::new(), before, false, &standing));
+            }
             let receipt = attachment::receipt(kind, mutation_id, before, provider, loaded.now, context);
-            return Ok(decision(Vec::new(), before, false, receipt));
+            return Ok(decision(vec![kept(&receipt)], before, false, &receipt));
         }
         let mut row = before.clone();
         row.providers.retain(|name| *name != provider.name);
         attachment::changed(&mut row, "detach", loaded.now, context);
         let detach = Write::Detach { sandbox_id: row.id, provider_id: provider.id };
-        let writes = vec![session::updated(&mut row), detach];
+        let mut writes = vec![session::updated(&mut row), detach];
         let receipt = attachment::receipt(kind, mutation_id, &row, provider, loaded.now, context);
-        Ok(decision(writes, &row, true, receipt))
+        writes.push(kept(&receipt));
+        Ok(decision(writes, &row, true, &receipt))
     }
 
     fn replay(&self, receipt: &Receipt, loaded: &Loaded, _: &Context<'_>) -> Option<Bytes> {
@@ -60,9 +65,12 @@ impl Operation for DetachSandboxProviderRequest {
     }
 }
 
-fn decision(mut writes: Vec<Write>, row: &row::Sandbox, detached: bool, receipt: row::ProviderReceipt) -> Decision {
-    let shown = view::provider_receipt(&receipt, &row.name, &row.workspace_name);
-    writes.push(Write::InsertReceipts(vec![receipt]));
+fn kept(receipt: &row::ProviderReceipt) -> Write {
+    Write::InsertReceipts(vec![receipt.clone()])
+}
+
+fn decision(writes: Vec<Write>, row: &row::Sandbox, detached: bool, receipt: &row::ProviderReceipt) -> Decision {
+    let shown = view::provider_receipt(receipt, &row.name, &row.workspace_name);
     let response = response(row, detached, Some(shown.clone()));
     Decision::new(writes, &response, replay::sandbox_now(row.id, detached, Some(shown)))
 }
@@ -81,8 +89,12 @@ mod tests {
     use crate::sample::{self, World};
 
     fn decide(row: row::Sandbox) -> Result<Decision, Refusal> {
+        decide_with(row, None)
+    }
+
+    fn decide_with(row: row::Sandbox, receipt: Option<row::ProviderReceipt>) -> Result<Decision, Refusal> {
         let providers = vec![sample::provider("p", &["A"])];
-        let loaded = Loaded { providers, sandboxes: vec![row], ..sample::in_workspace() };
+        let loaded = Loaded { providers, sandboxes: vec![row], receipt, ..sample::in_workspace() };
         let request = DetachSandboxProviderRequest { sandbox: "s".into(), provider: "p".into(), ..Default::default() };
         request.decide(&loaded, &World::user().context())
     }
@@ -100,8 +112,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_attached_changes_nothing() {
+    fn what_is_not_attached_leaves_a_receipt_once_and_nothing_else() {
         let decision = decide(sample::sandbox("s")).unwrap();
-        assert!(matches!(decision.writes.as_slice(), [Write::InsertReceipts(_)]));
+        let [Write::InsertReceipts(kept)] = decision.writes.as_slice() else { panic!("{:?}", decision.writes) };
+        let again = decide_with(sample::sandbox("s"), Some(kept[0].clone())).unwrap();
+        assert!(again.writes.is_empty(), "{:?}", again.writes);
     }
 }

@@ -1,6 +1,7 @@
 //! `RegisterSession`: a session asks to become the sandbox's (D6).
 
 use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxPhase};
+use roadstead_proto::id;
 use roadstead_proto::internal::{RegisterSession, SessionRegistered};
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
@@ -22,7 +23,7 @@ impl Operation for RegisterSession {
         let Caller::Sandbox { id, .. } = context.caller else { return Err(Refusal::Internal) };
         asked(self)?;
         session::instance(&self.instance_id)?;
-        if self.provider_readiness && !is_canonical_uuid(&self.instance_id) {
+        if self.provider_readiness && id::canonical(&self.instance_id).is_none() {
             return Err(Refusal::invalid("instance_id", "must be a canonical UUID to report provider readiness"));
         }
         let reads = Reads { session_owner: true, ..locks.reads };
@@ -78,10 +79,6 @@ fn nothing_observed(
         readiness_at: loaded.now,
         endpoint_sequence: 0,
     }
-}
-
-fn is_canonical_uuid(text: &str) -> bool {
-    Uuid::try_parse(text).is_ok_and(|id| id.hyphenated().to_string() == text)
 }
 
 fn connectable(row: &row::Sandbox, asked: &row::Session, loaded: &Loaded) -> Result<(), Refusal> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message as _;
 use roadstead_proto::api::v1::{
     EndpointFailure, EndpointResult, EndpointStatus, ReportEndpointStatusRequest, ReportEndpointStatusResponse,
 };
@@ -21,6 +22,8 @@ use crate::validate::{Checked, at_most, count_at_most};
 const ENDPOINTS: usize = 256;
 /// Longest id, host, code, or other word of a report, in bytes.
 const WORD_BYTES: usize = 256;
+/// Largest report, in bytes. Whoever reads or watches the sandbox gets it whole, and it must not crowd out the rest.
+const REPORT_BYTES: usize = 64 * 1024;
 
 impl Operation for ReportEndpointStatusRequest {
     fn address(&self) -> Address<'_> {
@@ -94,6 +97,13 @@ fn same(old: &EndpointStatus, new: &EndpointStatus) -> bool {
 fn check(report: &ReportEndpointStatusRequest) -> Checked {
     count_at_most("observations", report.observations.len(), ENDPOINTS)?;
     count_at_most("observed_endpoint_ids", report.observed_endpoint_ids.len(), ENDPOINTS)?;
+    let bytes = report.encoded_len();
+    if bytes > REPORT_BYTES {
+        return Err(Refusal::invalid(
+            "observations",
+            format!("a report has at most {REPORT_BYTES} bytes, not {bytes}"),
+        ));
+    }
     word("policy_hash", &report.policy_hash)?;
     for id in &report.observed_endpoint_ids {
         endpoint_id("observed_endpoint_ids", id)?;
@@ -228,11 +238,18 @@ mod tests {
     #[test]
     fn reports_are_bounded() {
         let world = World::sandbox();
+        let long = |number: usize| EndpointObservation {
+            endpoint_id: format!("{number:0>WORD_BYTES$}"),
+            failure: Some(EndpointFailure { code: "x".repeat(WORD_BYTES), ..Default::default() }),
+            ..Default::default()
+        };
+        let large = (0..ENDPOINTS).map(long).collect();
         let many = vec![EndpointObservation { endpoint_id: "e".into(), ..Default::default() }; ENDPOINTS + 1];
         for bad in [
             report(0, &[]),
             ReportEndpointStatusRequest { supervisor_session_id: String::new(), ..report(1, &[]) },
             ReportEndpointStatusRequest { observations: many, ..report(1, &[]) },
+            ReportEndpointStatusRequest { observations: large, ..report(1, &[]) },
             report(1, &[("", EndpointResult::TlsFailed)]),
             report(1, &[("a\n", EndpointResult::TlsFailed)]),
             report(1, &[(&"x".repeat(WORD_BYTES + 1), EndpointResult::TlsFailed)]),

@@ -44,9 +44,11 @@ async fn a_receipt_that_was_told_is_kept_once_among_the_newest_of_its_sandbox_an
     let id = Uuid::new_v4().to_string();
     let first = attach(&world, "one", &id).await.receipt.unwrap();
     assert_eq!(attach(&world, "one", &id).await.receipt.as_ref(), Some(&first), "shown again, and not written again");
-    assert!(!attach(&world, "one", "").await.attached, "no change, and yet a receipt of what is desired");
+    let again = attach(&world, "one", "").await;
+    assert!(!again.attached);
+    assert_eq!(again.receipt.as_ref(), Some(&first), "no change, so the receipt that stands");
     attach(&world, "two", "").await;
-    assert_eq!(world.count("provider_receipt").await, 3);
+    assert_eq!(world.count("provider_receipt").await, 2);
     let of_first = format!(
         "select count(*) from roadstead.provider_receipt where id = '{}' and attachment_epoch = '{}' and kind = 1",
         first.receipt_id,
@@ -79,6 +81,9 @@ async fn a_receipt_that_was_told_is_kept_once_among_the_newest_of_its_sandbox_an
         )
     };
     assert_eq!(world.sql.value(&of("one")).await, "200");
+    assert_eq!(world.sql.value(&of("two")).await, "3");
+    let newest = attach(&world, "two", "").await.receipt.unwrap();
+    assert_eq!(newest.desired.unwrap().provider_resource_version, 3, "as the newest version's update left it");
     assert_eq!(world.sql.value(&of("two")).await, "3");
     assert_eq!(world.sql.value(&of_first).await, "0", "the oldest went");
 

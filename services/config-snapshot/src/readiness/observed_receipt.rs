@@ -17,6 +17,8 @@ pub(crate) struct ObservedReceipt {
 }
 
 const PREFIX: &str = "observe";
+/// End of the year 9999, behind which no timestamp of the API lies.
+const LATEST_MS: u64 = 253_402_300_799_999;
 
 impl ObservedReceipt {
     /// As a receipt's id.
@@ -33,7 +35,7 @@ impl ObservedReceipt {
     pub(crate) fn parse(id: &str) -> Option<Self> {
         let [prefix, sandbox_id, provider_id, epoch, version, ms] =
             id.split('.').collect::<Vec<_>>().try_into().ok()?;
-        let ms = u64::from_str_radix(ms, 16).ok()?;
+        let ms = u64::from_str_radix(ms, 16).ok().filter(|ms| *ms <= LATEST_MS)?;
         let receipt = Self {
             sandbox_id: Uuid::try_parse(sandbox_id).ok()?,
             provider_id: Uuid::try_parse(provider_id).ok()?,
@@ -78,5 +80,8 @@ mod tests {
             assert_eq!(ObservedReceipt::parse(&bad), None, "{bad}");
         }
         assert_eq!(ObservedReceipt::parse(&id.replace(".12c.", ".012c.")), None);
+        let at = |ms| ObservedReceipt { at: SystemTime::UNIX_EPOCH + Duration::from_millis(ms), ..receipt() };
+        assert_eq!(ObservedReceipt::parse(&at(LATEST_MS).id()), Some(at(LATEST_MS)));
+        assert_eq!(ObservedReceipt::parse(&at(LATEST_MS + 1).id()), None, "no client can show such a time");
     }
 }

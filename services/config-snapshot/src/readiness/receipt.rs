@@ -49,7 +49,8 @@ impl Receipt {
                 let observed = observed.filter(|observed| observed.sandbox_id == inputs.sandbox.id);
                 let observed = observed.ok_or_else(missing)?;
                 let attached = inputs.providers.iter().find(|provider| provider.id == observed.provider_id);
-                Self::observed(observed, attached.map_or(&asked.provider, |provider| &provider.name))
+                // One that is detached has no name here any more, so whoever names it does not find it.
+                Self::observed(observed, attached.map_or("", |provider| &provider.name))
             }
         };
         if asked.provider.is_empty() || asked.provider == receipt.provider { Ok(receipt) } else { Err(missing()) }

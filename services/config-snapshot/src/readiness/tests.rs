@@ -1,9 +1,12 @@
 //! The whole table: every observation that differs from what is desired in one thing, every reason, every session.
 
+use std::time::Duration;
+
 use roadstead_proto::api::v1::{
-    ConfigApplyOutcome, ConfigUpdateOperationState as Operation, ConfigurationAdmissionState,
+    ConfigApplyOutcome, ConfigUpdateOperationState as Operation, ConfigurationAdmissionState, ProviderEnvironmentValue,
     SandboxConfigurationAdmission, SandboxPhase,
 };
+use uuid::Uuid;
 
 use super::*;
 
@@ -13,6 +16,9 @@ const KINDS: [ProviderMutationKind; 4] = [
     ProviderMutationKind::Update,
     ProviderMutationKind::Observe,
 ];
+
+/// What an observation says of the environment, and not of one provider.
+const WITHHOLDING: [Reason; 2] = [Reason::CredentialsWithheld, Reason::CredentialExpired];
 
 fn desired() -> Desired {
     Desired {
@@ -102,7 +108,8 @@ fn any_other_identity_is_pending_whatever_is_installed() {
             assert_eq!(of(kind, &observed), (State::Pending, awaited), "{kind:?} {observed:?}");
             for reason in reasons().skip(1) {
                 observed.set_reason(reason);
-                assert_eq!(of(kind, &observed), (State::Pending, reason), "of something else, whatever is wrong");
+                let told = if WITHHOLDING.contains(&reason) { awaited } else { reason };
+                assert_eq!(of(kind, &observed), (State::Pending, told), "of something else, whatever is wrong");
             }
         }
     }
@@ -130,19 +137,21 @@ fn what_is_missing_is_awaited_in_the_order_in_which_it_is_installed() {
 
 #[test]
 fn a_reason_counts_for_what_is_desired() {
-    use State::{Failed, Pending, Ready, Withheld};
+    use State::{Failed, Pending, Ready, Revoked};
     for reason in reasons() {
         let state = match reason {
             Reason::CredentialInstallFailed | Reason::PolicyActivationFailed | Reason::ProcessInstallFailed => Failed,
-            Reason::CredentialsWithheld | Reason::CredentialExpired => Withheld,
             Reason::LocalPolicy | Reason::SnapshotMismatch | Reason::UnsupportedSupervisor => Pending,
-            // Nothing is awaited any more where everything is installed.
+            // Nothing is awaited any more where everything is installed, whatever another provider goes without.
             _ => Ready,
         };
         let mut observed = installed();
         observed.set_reason(reason);
         let said = if state == Ready { Reason::Unspecified } else { reason };
-        assert_eq!(of(ProviderMutationKind::Attach, &observed), (state, said), "{reason:?}");
+        for kind in KINDS {
+            let revoked = state == Ready && kind == ProviderMutationKind::Detach;
+            assert_eq!(of(kind, &observed), (if revoked { Revoked } else { state }, said), "{kind:?} {reason:?}");
+        }
     }
 }
 
@@ -159,6 +168,53 @@ fn credentials_that_the_environment_goes_without_are_withheld_and_a_revocation_n
             }
         }
     }
+}
+
+#[test]
+fn credentials_that_are_withheld_are_not_awaited_and_those_of_another_provider_excuse_nothing() {
+    let withheld = Desired { withheld: Reason::CredentialExpired, ..desired() };
+    for reason in WITHHOLDING {
+        let mut observed = ProviderReadinessObservation { credentials_installed: false, ..installed() };
+        observed.set_reason(reason);
+        let verdict = |desired| judge(ProviderMutationKind::Attach, false, desired, Heard::Observed(&observed));
+        assert_eq!(verdict(&withheld), (State::Withheld, Reason::CredentialExpired), "{reason:?}");
+        assert_eq!(verdict(&desired()), (State::Pending, Reason::WaitingForCredentials), "{reason:?}");
+    }
+}
+
+#[test]
+fn what_a_provider_goes_without_is_told_by_those_of_its_credentials_that_are_variables() {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+    let credential = |key: &str, expires: Option<u64>| row::Credential {
+        key: key.into(),
+        sealed_value: Vec::new().into(),
+        expires_at: expires.map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+    };
+    let judged = |credentials: Vec<row::Credential>, delivered: &[&str]| {
+        let value = |name: &&str| ProviderEnvironmentValue { name: (*name).to_owned(), ..Default::default() };
+        let values = delivered.iter().map(value).collect();
+        let provider = row::Provider {
+            id: Uuid::nil(),
+            workspace_id: Uuid::nil(),
+            name: "p".into(),
+            kind: String::new(),
+            profile_workspace: String::new(),
+            config: row::Pairs::new(),
+            credentials,
+            labels: row::Pairs::new(),
+            annotations: row::Pairs::new(),
+            resource_version: 1,
+            created_at: now,
+        };
+        withheld(Some(&provider), &ProviderEnvironmentSnapshot { values, ..Default::default() }, now)
+    };
+    let both = || vec![credential("API_KEY", None), credential("api-key", None)];
+    assert_eq!(judged(both(), &["API_KEY"]), Reason::Unspecified, "a private key is never delivered");
+    assert_eq!(judged(both(), &[]), Reason::CredentialsWithheld);
+    let expired = || vec![credential("OLD", Some(100)), credential("api-key", None)];
+    assert_eq!(judged(expired(), &[]), Reason::CredentialExpired);
+    assert_eq!(judged(Vec::new(), &[]), Reason::Unspecified);
+    assert_eq!(withheld(None, &ProviderEnvironmentSnapshot::default(), now), Reason::Unspecified);
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::supervisor_message::Payload as ToBridge;
 use roadstead_proto::api::v1::{ProviderReadinessObservation, ReportProviderReadinessRequest, SupervisorHello};
-use roadstead_proto::internal::{RegisterSession, SessionReadiness};
+use roadstead_proto::internal::{RegisterSession, SessionReadiness, StandingReply};
 use roadstead_service_kit::status::Code as Answered;
 use roadstead_supervisor::Behaviour;
 use roadstead_supervisor_bridge::readiness::OBSERVATION_TTL;
+use roadstead_testkit::eventually;
 use secrecy::SecretString;
 use tonic::{Code, Status};
 use uuid::Uuid;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use crate::calls::{connect, hello};
 use crate::desk::refusal;
 use crate::shelf::Content;
-use crate::world::{BridgeProcess, World, with_token};
+use crate::world::{BridgeProcess, LONG, World, with_token};
 
 fn seen(session: &str, sequence: u64, config_revision: u64) -> ProviderReadinessObservation {
     let id = Uuid::from_u128(9).to_string();
@@ -88,6 +89,43 @@ async fn admission_hears_of_changes_and_of_a_lapse_and_of_nothing_between() {
     report(&bridge, &token, own, seen(&session, 20, 5)).await.unwrap();
     let again: SessionReadiness = world.desk.wait("SessionReadiness", 3).await;
     assert_eq!((again.number, again.observation.unwrap().sequence), (3, 20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_asks_once_who_holds_a_session_that_speaks_to_it() {
+    let world = World::new().await;
+    let (holder, other) = (world.bridge(&[]).await, world.bridge(&[]).await);
+    let own = Uuid::new_v4();
+    world.shelf.put(own, &Content::version(1)).await;
+    let ToBridge::Hello(greeting) = hello(own) else { panic!() };
+    let greeting = SupervisorHello { supports_provider_readiness: true, ..greeting };
+    let stream = connect(&world, &holder, own, vec![ToBridge::Hello(greeting)]).await.unwrap();
+    let registered: RegisterSession = world.desk.wait("RegisterSession", 0).await;
+    let (session, token) = (registered.session_id.clone(), world.fresh_token(own));
+    *world.shelf.standing.lock().unwrap() =
+        (StandingReply { session_id: registered.session_id, bridge_id: registered.bridge_id }, 0);
+    let asked = || world.shelf.standing.lock().unwrap().1;
+
+    for sequence in 1..6 {
+        assert_eq!(report(&other, &token, own, seen(&session, sequence, 5)).await.unwrap(), sequence);
+    }
+    assert_eq!(asked(), 1);
+    let told: SessionReadiness = world.desk.wait("SessionReadiness", 0).await;
+    assert_eq!(told.session_id, session);
+    let invalid = report(&other, &token, own, seen(&session, 0, 5)).await.unwrap_err();
+    assert_eq!((invalid.code(), asked()), (Code::InvalidArgument, 1), "the holder has said so itself");
+
+    // The session ends: its holder knows nothing of it any more, and what was remembered is not believed for ever.
+    drop(stream);
+    *world.shelf.standing.lock().unwrap() = (StandingReply::default(), 0);
+    eventually(LONG, "the session is nobody's", || async {
+        let refused = report(&other, &token, own, seen(&session, 6, 5)).await.err()?;
+        (refused.code() == Code::FailedPrecondition && asked() > 0).then_some(())
+    })
+    .await;
+    let before = asked();
+    assert_eq!(report(&other, &token, own, seen(&session, 7, 5)).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert_eq!(asked(), before + 1, "nothing is remembered of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

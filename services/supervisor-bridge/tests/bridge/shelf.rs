@@ -1,8 +1,8 @@
 //! Plays config-snapshot and watch: writes entries, and answers what is asked about them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -18,7 +18,7 @@ use roadstead_proto::bucket::{Bucket as Name, SandboxKey};
 use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::read_reply::Outcome;
 use roadstead_proto::internal::{
-    BootstrapReply, BootstrapRequest, ReadReply, ReadRequest, SandboxEntry, SnapshotEntry,
+    BootstrapReply, BootstrapRequest, ReadReply, ReadRequest, SandboxEntry, SnapshotEntry, StandingReply,
 };
 use roadstead_proto::sealing::{CipherKeys, open_token};
 use roadstead_proto::subject::{ConfigCall, Door, config};
@@ -48,6 +48,8 @@ pub(crate) struct Shelf {
     sandboxes: Bucket,
     keys: Arc<CipherKeys>,
     sequence: Arc<AtomicU64>,
+    /// What is answered of any sandbox's session, and how often it was asked about.
+    pub(crate) standing: Arc<Mutex<(StandingReply, usize)>>,
 }
 
 impl Shelf {
@@ -57,12 +59,13 @@ impl Shelf {
             sandboxes: Bucket::new(watch, Name::Sandboxes),
             keys: Arc::new(keys),
             sequence: Arc::default(),
+            standing: Arc::default(),
         }
     }
 
     /// Answers configuration reads until told to stop.
     pub(crate) fn open(&self, bus: &Bus, stop: CancellationToken) {
-        let (bus, shelf, reads) = (bus.clone(), self.clone(), self.clone());
+        let (bus, shelf, reads, standing) = (bus.clone(), self.clone(), self.clone(), Arc::clone(&self.standing));
         tokio::spawn(async move {
             let endpoints = vec![
                 Endpoint::new(config(Door::Sandbox, ConfigCall::Bootstrap), move |request| {
@@ -73,8 +76,13 @@ impl Shelf {
                     let shelf = reads.clone();
                     async move { shelf.environment(request) }
                 }),
-                Endpoint::new(config(Door::Sandbox, ConfigCall::Standing), |_| async {
-                    ReadReply { outcome: Some(Outcome::Response(Bytes::new())) }.encode_to_vec().into()
+                Endpoint::new(config(Door::Sandbox, ConfigCall::Standing), move |_| {
+                    let reply = {
+                        let mut standing = standing.lock().unwrap();
+                        standing.1 += 1;
+                        standing.0.encode_to_vec()
+                    };
+                    async move { ReadReply { outcome: Some(Outcome::Response(reply.into())) }.encode_to_vec().into() }
                 }),
             ];
             service::serve(&bus, "config-snapshot", endpoints, 8, stop).await.unwrap();
