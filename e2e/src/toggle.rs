@@ -17,34 +17,47 @@ pub struct Toggle {
     edge: Client,
     workspace: String,
     sandbox: String,
+    provider: String,
     attached: bool,
 }
 
 /// Makes the provider that toggles attach, once for a workspace.
 pub async fn prepare(edge: &str, workspace: &str) {
+    provider(client(edge), workspace, PROVIDER).await;
+}
+
+/// Makes a provider with a credential.
+pub async fn provider(mut edge: Client, workspace: &str, name: &str) {
     let provider = Provider {
-        metadata: Some(ObjectMeta { name: PROVIDER.to_owned(), ..Default::default() }),
+        metadata: Some(ObjectMeta { name: name.to_owned(), ..Default::default() }),
         r#type: "generic".to_owned(),
-        credentials: BTreeMap::from([("TOGGLED_TOKEN".to_owned(), request_id())]),
+        credentials: BTreeMap::from([(format!("{}_TOKEN", name.to_uppercase()), request_id())]),
         ..Default::default()
     };
     let request =
         CreateProviderRequest { workspace_scope: scope(workspace), provider: Some(provider), request_id: request_id() };
-    client(edge).create_provider(request).await.unwrap();
+    edge.create_provider(request).await.unwrap();
 }
 
 impl Toggle {
-    /// Through that edge, of a sandbox without the provider.
+    /// Through that edge, of a sandbox without the prepared provider.
     #[must_use]
     pub fn of(edge: &str, workspace: &str, sandbox: &str) -> Self {
-        Self { edge: client(edge), workspace: workspace.to_owned(), sandbox: sandbox.to_owned(), attached: false }
+        Self::with(client(edge), workspace, sandbox, PROVIDER)
+    }
+
+    /// Through that client, of a sandbox without that provider.
+    #[must_use]
+    pub fn with(edge: Client, workspace: &str, sandbox: &str, provider: &str) -> Self {
+        let (workspace, sandbox, provider) = (workspace.to_owned(), sandbox.to_owned(), provider.to_owned());
+        Self { edge, workspace, sandbox, provider, attached: false }
     }
 
     /// Changes it; its version after that.
     pub async fn next(&mut self) -> u64 {
         self.attached = !self.attached;
         let workspace_scope = scope(&self.workspace);
-        let (sandbox, provider, request_id) = (self.sandbox.clone(), PROVIDER.to_owned(), request_id());
+        let (sandbox, provider, request_id) = (self.sandbox.clone(), self.provider.clone(), request_id());
         let changed = if self.attached {
             let request =
                 AttachSandboxProviderRequest { workspace_scope, sandbox, provider, request_id, ..Default::default() };

@@ -25,7 +25,7 @@ use tonic::{Code, Request, Status, Streaming};
 /// By when a read through who is cut off is refused, and by when all is right after healing.
 const BOUND: Duration = Duration::from_secs(5);
 /// What a busy machine may take on top.
-const SLACK: Duration = Duration::from_secs(1);
+const SLACK: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(30);
 /// What a question waits for its answer while it is asked again and again.
 const QUESTION: Duration = Duration::from_millis(1500);
@@ -268,7 +268,7 @@ async fn round(stack: &Stack, roles: &[Role]) {
     // What was under way is lost, and the connections are made anew.
     proxies().for_each(|proxy| proxy.reset());
     let healed = Instant::now() + BOUND;
-    eventually(BOUND, "everybody is right", async || round.is_right().await).await;
+    eventually(BOUND + SLACK, "everybody is right", async || round.is_right().await).await;
     let newest = session.value(&format!("select resource_version from roadstead.sandbox where {lasting}")).await;
     let shows = async { while version(roots.message().await.unwrap()).unwrap().to_string() != newest {} };
     timeout_at(healed + SLACK, shows).await.expect("an open watch shows the newest");

@@ -66,7 +66,9 @@ impl Holds {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn peers_that_vanish_are_gone_in_time_with_all_that_was_held_for_them_and_far_ones_stay() {
-    let plan = Plan::single().replicas(Role::Edge, 2).replicas(Role::SupervisorBridge, 2);
+    let plan = [Role::Edge, Role::SupervisorBridge, Role::Watch]
+        .into_iter()
+        .fold(Plan::single(), |plan, role| plan.replicas(role, 2));
     let world = World::start(plan).await;
     let (edge, bridge) = (world.stack.node(Role::Edge, 1), world.stack.node(Role::SupervisorBridge, 1));
     let mut doomed = Vec::new();

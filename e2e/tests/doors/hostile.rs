@@ -32,7 +32,7 @@ const SLOW: u32 = 25;
 /// Of those, how many ask at the same time: what is looked at is how they read.
 const OPENING: usize = 4;
 const WINDOWLESS: u32 = 100;
-/// How long honest calls are measured, alone and among the others.
+/// How long honest calls are measured, among the others and at another edge.
 const MEASURED: Duration = Duration::from_secs(3);
 /// What an attacker sends in one go …
 const BURST: u32 = 2000;
@@ -41,7 +41,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How much the process may grow: what may wait for all peers together, and as much again for what is on its way and
 /// for the allocator.
 const GROWTH: u64 = 2 * 64 * 1024 * 1024;
-/// What the machine of the tests adds to a call now and then: attackers, system and other tests share it.
+/// Slack of a call for a loaded machine.
 const NOISE: Duration = Duration::from_millis(100);
 
 /// The time within which 99 of 100 calls of an honest client were answered that made one after the other for a while.
@@ -122,7 +122,7 @@ async fn read_slowly(door: SocketAddr, list: Vec<u8>, opening: Arc<Semaphore>, o
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing() {
-    let world = World::start(Plan::single().replicas(Role::Edge, 2)).await;
+    let world = World::start(Plan::single().replicas(Role::Edge, 2).replicas(Role::Watch, 2)).await;
     let filling: BTreeMap<_, _> =
         (0..FILLING / 8000).map(|number| (format!("FILLING_{number}"), "x".repeat(8000))).collect();
     for number in 0..SANDBOXES {
@@ -137,8 +137,7 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     let page = world.api().list_sandboxes(ListSandboxesRequest::decode(&list[..]).unwrap()).await;
     assert!(page.unwrap().into_inner().encoded_len() as u64 >= PAGE, "a full page is asked for");
 
-    let honest = client(&world.stack.edge(1));
-    let (baseline, memory) = (p99(honest.clone(), get.clone()).await, edge.victim().memory());
+    let memory = edge.victim().memory();
 
     // Watches that may never say anything, and readers of a kilobyte a second.
     let windowless = soak::count(WINDOWLESS).min(1000);
@@ -166,15 +165,17 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
     for (burst, goodbyes) in [open_and_reset(), continued(), invalid_windows()].into_iter().zip(&goodbyes) {
         attackers.spawn(attack(door, burst, Arc::clone(goodbyes)));
     }
-    let during = p99(honest, get).await;
+    let [honest, elsewhere] = [1, 2].map(|edge| p99(client(&world.stack.edge(edge)), get.clone()));
+    let (during, elsewhere) = tokio::join!(honest, elsewhere);
     let grown = edge.victim().memory().saturating_sub(memory);
     let told: Vec<_> = goodbyes.iter().map(|count| count.load(Ordering::Relaxed)).collect();
     let given_up = edge.metric("roadstead_door_responses_given_up_total{role=\"edge\"}").await;
     let figures = format!(
-        "p99 {baseline:?} alone and {during:?} among them; {grown} bytes more; sent away {told:?}; {given_up} given up"
+        "p99 {during:?} among them and {elsewhere:?} elsewhere; {grown} bytes more; sent away {told:?}; {given_up} given up"
     );
     assert!(told.iter().all(|count| *count > 0), "those who break the rules are not sent away: {figures}");
-    assert!(during < 2 * baseline + NOISE, "honest calls take longer: {figures}");
+    // What a loaded machine adds is felt elsewhere too.
+    assert!(during < 2 * elsewhere + NOISE, "honest calls take longer: {figures}");
     assert!(grown < GROWTH, "the process grows: {figures}");
     assert!(given_up > 0.0, "pages wait without a bound: {figures}");
     attackers.shutdown().await;

@@ -15,7 +15,7 @@ use roadstead_proto::method::Method;
 use roadstead_testkit::stack::{Node, Plan};
 use roadstead_testkit::{Stack, generate};
 
-/// What the machine of the tests may add to a bound: they share it.
+/// Slack of a bound for a loaded machine.
 pub(crate) const CROWD: Duration = Duration::from_secs(5);
 
 /// The system, and a workspace in it.

@@ -47,6 +47,11 @@ fn later_field(content: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Two of those that a client meets.
+fn plan() -> Plan {
+    Plan::single().replicas(Role::Edge, 2).replicas(Role::Watch, 2)
+}
+
 struct Supervised {
     stack: Stack,
     sandbox_id: String,
@@ -55,7 +60,7 @@ struct Supervised {
 
 impl Supervised {
     async fn start() -> Self {
-        let stack = Stack::start(Plan::single()).await;
+        let stack = Stack::start(plan()).await;
         let request = CreateSandboxRequest {
             workspace_scope: scope("default"),
             name: "box".to_owned(),
@@ -99,7 +104,8 @@ fn said(message: Bytes) -> Said {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_of_another_revision_is_told_both_and_one_of_a_later_version_is_served_as_far_as_it_is_known() {
     let world = Supervised::start().await;
-    for door in [Raw::open(&world.stack.edge(1)).await, world.bridge().await] {
+    let [one, two] = [Raw::open(&world.stack.edge(1)).await, Raw::open(&world.stack.edge(2)).await];
+    for door in [one, two, world.bridge().await] {
         // One earlier, one later, and none.
         for (package, named) in
             [("openshell.v0.", "openshell.v0"), ("openshell.v2.", "openshell.v2"), ("", "a service without one")]
@@ -201,11 +207,11 @@ fn masked(text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recorded_requests_of_the_public_client_are_answered_as_ever() {
-    let stack = Stack::start(Plan::single()).await;
-    let edge = Raw::open(&stack.edge(1)).await;
+    let stack = Stack::start(plan()).await;
+    let edges = [Raw::open(&stack.edge(1)).await, Raw::open(&stack.edge(2)).await];
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).unwrap();
     let mut answers = String::new();
-    for request in REQUESTS.lines() {
+    for (request, edge) in REQUESTS.lines().zip(edges.iter().cycle()) {
         let (name, bytes) = request.split_once('\t').unwrap();
         let method = Method::from_name(name).unwrap();
         let answer = edge.call(method, &[], hex(bytes)).await;

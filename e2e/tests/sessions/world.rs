@@ -17,7 +17,7 @@ use roadstead_testkit::{Stack, eventually, generate};
 
 /// Longest wait for what has no bound of its own.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// What the machine of the tests may add to a bound: they share it.
+/// Slack of a bound for a loaded machine.
 pub(crate) const CROWD: Duration = Duration::from_secs(1);
 
 const RECORDED: usize = 100_000;

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use prost::Message as _;
 use roadstead_bus::bucket::Bucket;
-use roadstead_bus::{Bus, ConnectSettings};
 use roadstead_e2e::api::{client, request_id, scope};
+use roadstead_e2e::connection::connect_as;
 use roadstead_e2e::{Fleet, Watched};
 use roadstead_proto::api::v1::{CreateSandboxRequest, CreateWorkspaceRequest, SandboxSpec};
 use roadstead_proto::bucket::{Bucket as Name, SandboxKey};
 use roadstead_proto::internal::SandboxEntry;
-use roadstead_service_kit::role_keys::RoleKeys;
+use roadstead_proto::role::Role as KeysOf;
 use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{Stack, eventually, generate};
 use tokio::sync::watch;
@@ -58,25 +58,9 @@ fn change(workspace: &str, name: &str) -> String {
     )
 }
 
-/// The broker, as the role that keeps the projection sees it.
-async fn bus(stack: &mut Stack) -> Bus {
-    let role = roadstead_proto::role::Role::Watch;
-    let keys = RoleKeys::load(&stack.keys_of("watch"), role).unwrap();
-    let settings = ConnectSettings {
-        url: stack.broker().url(),
-        name: "who looks at the projection".to_owned(),
-        role,
-        nkey_seed: Some(keys.broker_seed().clone()),
-        ca: None,
-    };
-    let bus = Bus::connect(settings).await.unwrap();
-    bus.connected().await;
-    bus
-}
-
 /// Waits until each entry of the projection shows what Postgres has now.
 async fn is_rebuilt(stack: &mut Stack, workspace: &str) {
-    let bucket = Bucket::new(&bus(stack).await, Name::Sandboxes);
+    let bucket = Bucket::new(&connect_as(stack, KeysOf::Watch).await, Name::Sandboxes);
     for (workspace_id, sandbox_id, name, version) in rows(stack, workspace).await {
         let key = SandboxKey::Sandbox { workspace_id, sandbox_id }.to_string();
         eventually(HEALED, &format!("the projection shows the state of {name}"), async || {

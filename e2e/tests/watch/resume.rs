@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_e2e::{Pushing, api::Client};
+use roadstead_e2e::Pushing;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use roadstead_testkit::{dice::Dice, eventually, soak};
 use tokio::sync::watch;
@@ -32,14 +32,14 @@ struct Last {
 
 /// Changes the sandbox through an edge; how often.
 async fn changes(world: Arc<World>, edge: usize, provider: &str) -> u32 {
-    let mut edge: Client = world.edge(edge);
+    let mut toggle = world.toggle(edge, "s", provider);
     let mut clock = interval(CHANGE);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let end = Instant::now() + soak::period(PERIOD);
     let mut count = 0;
     while Instant::now() < end {
         clock.tick().await;
-        world.toggle(&mut edge, "s", provider, count % 2 == 0).await;
+        toggle.next().await;
         count += 1;
     }
     count

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use prost::Message as _;
+use roadstead_e2e::Toggle;
 use roadstead_e2e::api::scope;
 use roadstead_e2e::raw::Raw;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
@@ -98,15 +99,12 @@ async fn open(world: &World, connection: &Channel, streams: &mut Vec<Watching>, 
 }
 
 /// Changes a watched sandbox a second, through the other edge.
-async fn change(world: &World, attached: &mut [bool; WATCHED]) {
-    let mut edge = world.edge(2);
+async fn change(toggles: &mut [Toggle]) {
     let mut clock = interval(CHANGE);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0..soak::count(CHANGES) as usize {
         clock.tick().await;
-        let turn = number % WATCHED;
-        attached[turn] = !attached[turn];
-        world.toggle(&mut edge, &format!("w{turn}"), "p", attached[turn]).await;
+        toggles[number % WATCHED].next().await;
     }
 }
 
@@ -140,13 +138,13 @@ async fn watches_are_in_time_on_a_connection_full_of_lists_and_beyond_its_limit_
     let mut session = world.stack.session().await;
     journal::keep(&mut session).await;
 
-    let mut attached = [false; WATCHED];
+    let mut toggles = (0..WATCHED).map(|number| world.toggle(2, &format!("w{number}"), "p")).collect::<Vec<_>>();
     for count in [FEW, MANY] {
         open(&world, &connection, &mut streams, count).await;
         let pages = Arc::new(AtomicU32::new(0));
         let list = || list(connection.clone(), world.workspace.clone(), Arc::clone(&pages));
         let lists = (0..LISTS).map(|_| AbortOnDropHandle::new(tokio::spawn(list()))).collect::<Vec<_>>();
-        change(&world, &mut attached).await;
+        change(&mut toggles).await;
         let (delay, elsewhere) = (p99(&world, &ids, &streams).await, p99(&world, &ids, &apart).await);
         let read = pages.load(Ordering::Relaxed);
         let figures = format!("{count} watches beside {read} pages: {delay:?} at p99, {elsewhere:?} elsewhere");

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use roadstead_e2e::api::{Client, client, request_id, scope};
-use roadstead_proto::api::datamodel::{ObjectMeta, Provider};
+use roadstead_e2e::{Toggle, toggle};
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::{
-    AttachSandboxProviderRequest, CreateProviderRequest, CreateSandboxRequest, CreateWorkspaceRequest,
-    DeleteSandboxRequest, DetachSandboxProviderRequest, GetSandboxRequest, SandboxPhase, SandboxSpec,
+    CreateSandboxRequest, CreateWorkspaceRequest, DeleteSandboxRequest, GetSandboxRequest, SandboxPhase, SandboxSpec,
     WatchSandboxRequest,
 };
 use roadstead_testkit::stack::{Plan, Role};
@@ -19,8 +18,7 @@ use crate::watching::Watching;
 
 /// Longest wait for what has no bound of its own.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// How long a change may take from Postgres to an open stream, and what the machine of the tests may add to that: they
-/// share it.
+/// How long a change may take from Postgres to an open stream, and the slack for a loaded machine.
 pub(crate) const IN_TIME: Duration = Duration::from_secs(2);
 pub(crate) const CROWD: Duration = Duration::from_secs(1);
 
@@ -98,34 +96,12 @@ impl World {
 
     /// Makes a provider with a credential.
     pub(crate) async fn provider(&self, name: &str) {
-        let provider = Provider {
-            metadata: Some(ObjectMeta { name: name.to_owned(), ..Default::default() }),
-            r#type: "generic".to_owned(),
-            credentials: [(format!("{}_KEY", name.to_uppercase()), request_id())].into(),
-            ..Default::default()
-        };
-        let request = CreateProviderRequest {
-            workspace_scope: scope(&self.workspace),
-            provider: Some(provider),
-            request_id: request_id(),
-        };
-        self.edge(1).create_provider(request).await.unwrap();
+        toggle::provider(self.edge(1), &self.workspace, name).await;
     }
 
-    /// Changes a sandbox through an edge: gives it a provider, or takes it away. Its new version.
-    pub(crate) async fn toggle(&self, edge: &mut Client, sandbox: &str, provider: &str, attach: bool) -> u64 {
-        let (workspace_scope, sandbox, provider) = (scope(&self.workspace), sandbox.to_owned(), provider.to_owned());
-        let request_id = request_id();
-        let sandbox = if attach {
-            let request =
-                AttachSandboxProviderRequest { workspace_scope, sandbox, provider, request_id, ..Default::default() };
-            edge.attach_sandbox_provider(request).await.unwrap().into_inner().sandbox
-        } else {
-            let request =
-                DetachSandboxProviderRequest { workspace_scope, sandbox, provider, request_id, ..Default::default() };
-            edge.detach_sandbox_provider(request).await.unwrap().into_inner().sandbox
-        };
-        sandbox.unwrap().metadata.unwrap().resource_version
+    /// What changes a sandbox through an edge, by a provider.
+    pub(crate) fn toggle(&self, edge: usize, sandbox: &str, provider: &str) -> Toggle {
+        Toggle::with(self.edge(edge), &self.workspace, sandbox, provider)
     }
 
     /// The version that an edge says a sandbox has.

@@ -27,12 +27,24 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// # Errors
 ///
 /// `RESOURCE_EXHAUSTED` with the limit in bytes if the message is larger, before it is read; `UNIMPLEMENTED` if it is
-/// compressed; `INVALID_ARGUMENT` if there is not exactly one; `CANCELLED` if the client went away.
+/// compressed; `INVALID_ARGUMENT` if there is not exactly one; `CANCELLED` if the client went away. What is left of a
+/// refused request is discarded.
 pub async fn read_message<B>(body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes>,
 {
     let mut body = std::pin::pin!(body);
+    let message = only_message(body.as_mut(), limit).await;
+    if message.is_err() {
+        discard(body).await;
+    }
+    message
+}
+
+async fn only_message<B>(mut body: Pin<&mut B>, limit: usize) -> Result<Bytes, Status>
+where
+    B: Body<Data = Bytes>,
+{
     let mut read = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Status::cancelled("the request ended early"))?;
@@ -185,7 +197,7 @@ mod tests {
     fn read(frames: Vec<Bytes>) -> Result<Bytes, Status> {
         let frames = frames.into_iter().map(|data| Ok::<_, Infallible>(Frame::data(data)));
         let body = StreamBody::new(stream::iter(frames));
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read_message(body, LIMIT))
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(read_message(body, LIMIT))
     }
 
     fn code_of(frames: &[&[u8]]) -> Code {

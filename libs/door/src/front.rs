@@ -100,6 +100,11 @@ pub const fn is_unary(method: Method) -> bool {
     )
 }
 
+/// Whether the client sends exactly one message, so that the end of its request is near.
+const fn asks_once(method: Method) -> bool {
+    is_unary(method) || matches!(method, Method::ExecSandbox | Method::WatchSandbox)
+}
+
 /// Stands before a door.
 pub struct Front<D> {
     inner: Arc<Inner<D>>,
@@ -220,7 +225,7 @@ impl<D: Door> Inner<D> {
         let (standing, deadline) = match self.admit(method, request.headers()).await {
             Ok(admitted) => admitted,
             Err(refusal) => {
-                if is_unary(method) {
+                if asks_once(method) {
                     frame::discard(request.into_body()).await;
                 }
                 return refusal.into_http();
@@ -252,7 +257,13 @@ impl<D: Door> Inner<D> {
     }
 
     async fn unary(&self, call: Call, request: Request<tonic::body::Body>) -> Result<Reply, Status> {
-        let _permit = self.permit()?;
+        let _permit = match self.permit() {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                frame::discard(request.into_body()).await;
+                return Err(refusal);
+            }
+        };
         let end = call.deadline.instant;
         let message = tokio::time::timeout_at(end, frame::read_message(request.into_body(), self.limits.message))
             .await

@@ -191,7 +191,7 @@ mod tests {
         let upper = Uuid::from_u128(0xABCD).to_string().to_uppercase();
         for bad in [
             seen(0, 1),
-            ProviderReadinessObservation { attachment_epoch: upper.clone(), ..seen(1, 1) },
+            ProviderReadinessObservation { attachment_epoch: upper, ..seen(1, 1) },
             ProviderReadinessObservation { attachment_epoch: String::new(), ..seen(1, 1) },
             ProviderReadinessObservation { process_instance_id: "x".into(), ..seen(1, 1) },
             ProviderReadinessObservation { policy_hash: "\n".into(), ..seen(1, 1) },

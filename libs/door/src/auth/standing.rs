@@ -144,11 +144,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_caller_stands_until_its_credential_expires() {
-        let soon = Timestamp::from(clock::now() + Duration::from_millis(100));
-        let tokens = StaticTokens::parse(&file(&format!(r#", "expires": "{soon}""#))).unwrap();
-        let chain = Arc::new(Chain::new().then(tokens));
+        let expires = clock::now() + Duration::from_secs(3600);
+        let tokens = StaticTokens::parse(&file(&format!(r#", "expires": "{}""#, Timestamp::from(expires)))).unwrap();
+        let chain = Arc::new(Chain::new().then(tokens.clone()));
         let mut alice = standing(&chain, TOKEN).await;
-        assert_eq!(code(&mut alice), None);
+        assert_eq!(alice.until, Some(expires));
+        tokens.replace(&file(r#", "expires": "1970-01-01T00:00:00Z""#)).unwrap();
+        assert_eq!(code(&mut alice), None, "it is not looked at before");
+        alice.until = Some(clock::now());
         assert_eq!(alice.lapses().await.code(), Code::Unauthenticated);
     }
 }

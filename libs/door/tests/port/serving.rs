@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::uri::PathAndQuery;
 use prost::Message as _;
+use roadstead_door::Limits;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::{
     CreateSandboxRequest, GetSandboxRequest, GetWorkspaceRequest, HealthRequest, HealthResponse, SandboxResponse,
@@ -22,7 +23,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 
-use crate::world::{Port, SOON, get};
+use crate::world::{Port, SOON, get, settings};
 
 #[tokio::test]
 async fn one_port_speaks_grpc_and_plain_http() {
@@ -69,15 +70,23 @@ async fn the_clients_request_id_is_repeated_also_on_refusals() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_and_its_streams_outlive_any_number_of_refused_calls() {
-    let port = Port::open(SOON).await;
+    // None is left for a unary call.
+    let port = Port::limited(settings(), Limits { calls: 0, ..Limits::default() }).await;
     // Answers come late, so that the rest of a request is on its way when it is refused.
     let proxy = Proxy::before(port.address).await;
     proxy.slow(Direction::ToClient, Duration::from_millis(20));
     let channel = Channel::from_shared(format!("http://{}", proxy.address())).unwrap().connect().await.unwrap();
     let mut client = OpenShellClient::new(channel.clone());
     let mut events = client.watch_sandbox(WatchSandboxRequest::default()).await.unwrap().into_inner();
-    for _ in 0..100 {
-        let refused = (0..20).map(|_| {
+    let (wrong, right) = ("Bearer wrong", None);
+    for (method, token, expected) in [
+        (Method::GetSandbox, Some(wrong), Code::Unauthenticated),
+        (Method::GetSandbox, right, Code::ResourceExhausted),
+        (Method::WatchSandbox, Some(wrong), Code::Unauthenticated),
+    ]
+    .repeat(20)
+    {
+        let refused = (0..100).map(|_| {
             let mut grpc = Grpc::new(channel.clone());
             async move {
                 let late = stream::once(async {
@@ -85,15 +94,17 @@ async fn a_connection_and_its_streams_outlive_any_number_of_refused_calls() {
                     GetSandboxRequest::default()
                 });
                 let mut request = Request::new(late);
-                request.metadata_mut().insert("authorization", "Bearer wrong".parse().unwrap());
+                if let Some(token) = token {
+                    request.metadata_mut().insert("authorization", token.parse().unwrap());
+                }
                 let codec = ProstCodec::<GetSandboxRequest, SandboxResponse>::default();
                 grpc.ready().await.unwrap();
-                let path = PathAndQuery::from_static(Method::GetSandbox.full_path());
+                let path = PathAndQuery::from_static(method.full_path());
                 grpc.client_streaming(request, path, codec).await.unwrap_err().code()
             }
         });
         let codes = futures_util::future::join_all(refused).await;
-        assert!(codes.iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
+        assert!(codes.iter().all(|code| *code == expected), "{method}: {codes:?}");
     }
     let ended = timeout(Duration::from_millis(200), events.message()).await;
     assert!(ended.is_err(), "the stream beside them ended: {ended:?}");
