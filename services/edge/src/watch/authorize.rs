@@ -84,23 +84,20 @@ impl Member {
     ///
     /// `PERMISSION_DENIED` or `UNAUTHENTICATED` if not; `UNAVAILABLE` if nobody could tell until then.
     pub(crate) async fn authorize(&self, by: Instant) -> Answer {
-        let ask = || {
-            let (bus, mut call) = (self.bus.clone(), self.call.clone());
-            let (scope, sandbox) = (self.scope.clone(), self.sandbox.clone());
-            call.deadline = Deadline::after(by.saturating_duration_since(Instant::now()));
-            async move { read::sandbox_id(&bus, &call, scope, sandbox).await.map(|_id| ()) }
-        };
-        self.questions.settle(&self.who, by, ask).await
+        self.questions.settle(&self.who, by, || self.ask(by)).await
     }
 
     /// Looks from time to time, until the caller may not watch on; why not.
     pub(crate) async fn lapses(&self) -> Status {
-        loop {
-            sleep_until(self.questions.next_look(&self.who, Instant::now())).await;
-            if let Err(status) = self.authorize(Instant::now() + LOOK_BOUND).await {
-                return status;
-            }
-        }
+        self.questions.look(&self.who, |by| self.ask(by)).await
+    }
+
+    /// Asks once.
+    fn ask(&self, by: Instant) -> impl Future<Output = Answer> + Send + use<> {
+        let (bus, mut call) = (self.bus.clone(), self.call.clone());
+        let (scope, sandbox) = (self.scope.clone(), self.sandbox.clone());
+        call.deadline = Deadline::after(by.saturating_duration_since(Instant::now()));
+        async move { read::sandbox_id(&bus, &call, scope, sandbox).await.map(|_id| ()) }
     }
 }
 
@@ -129,6 +126,21 @@ impl Questions {
         timeout_at(by, settling)
             .await
             .unwrap_or_else(|_| Err(unavailable("whether you may watch on cannot be told now; connect again")))
+    }
+
+    /// Asks from time to time, until it is refused or nobody can tell; that.
+    async fn look<F>(&self, who: &Who, ask: impl Fn(Instant) -> F) -> Status
+    where
+        F: Future<Output = Answer> + Send + 'static,
+    {
+        loop {
+            let next = self.next_look(who, Instant::now());
+            sleep_until(next).await;
+            let by = next + LOOK_BOUND;
+            if let Err(status) = self.settle(who, by, || ask(by)).await {
+                return status;
+            }
+        }
     }
 
     /// The question about this caller that was not sent yet, or a new one.
@@ -280,6 +292,24 @@ mod tests {
         let (stuck, ()) = tokio::join!(stuck, next);
         assert_eq!(stuck.unwrap_err().code(), Code::Unavailable);
         assert!(lock(&questions.asked).of.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whom_the_feed_forgets_is_found_out_within_a_minute_and_an_outage_within_two() {
+        let cases: [(&[Code], _, _); 2] = [
+            (&[Code::Ok, Code::Unavailable, Code::Ok, Code::PermissionDenied], Code::PermissionDenied, 3),
+            (&[Code::Ok, Code::Unavailable], Code::Unavailable, 3),
+        ];
+        for (said, expected, minutes) in cases {
+            let questions = Questions::new();
+            let ask = answers(said, &Arc::default());
+            let status = questions.look(&who("alice"), |_by| ask()).await;
+            assert_eq!(status.code(), expected);
+            let first = questions.next_look(&who("alice"), questions.began);
+            let took = Instant::now() - first;
+            let bound = LOOK_EVERY * (minutes - 1);
+            assert!(took >= bound && took < bound + SECOND, "{took:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
