@@ -134,9 +134,8 @@ impl Questions {
         F: Future<Output = Answer> + Send + 'static,
     {
         loop {
-            let next = self.next_look(who, Instant::now());
-            sleep_until(next).await;
-            let by = next + LOOK_BOUND;
+            sleep_until(self.next_look(who, Instant::now())).await;
+            let by = Instant::now() + LOOK_BOUND;
             if let Err(status) = self.settle(who, by, || ask(by)).await {
                 return status;
             }
