@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roadstead_proto::api::v1::{SandboxPhase, WatchSandboxRequest, sandbox_stream_event::Payload};
 use tokio::{sync::watch, task::JoinHandle, time::Instant};
-use tonic::Status;
+use tonic::{Extensions, Request, Status, metadata::MetadataMap};
 
 use crate::api::{Client, client, scope};
 
@@ -87,6 +87,13 @@ impl Watched {
     /// Watches through the first of `edges`; after a break through the next, round and round.
     #[must_use]
     pub fn open(edges: &[String], workspace: &str, sandbox: &str) -> Self {
+        Self::open_with(edges, workspace, sandbox, &MetadataMap::new())
+    }
+
+    /// As [`Watched::open`], with this in the head of each call: a credential.
+    #[must_use]
+    pub fn open_with(edges: &[String], workspace: &str, sandbox: &str, head: &MetadataMap) -> Self {
+        let head = head.clone();
         let (sender, seen) = watch::channel(Seen::default());
         let request = WatchSandboxRequest {
             workspace_scope: scope(workspace),
@@ -98,7 +105,8 @@ impl Watched {
         let task = tokio::spawn(async move {
             for client in clients.iter().cycle() {
                 sender.send_modify(|seen| seen.streams.push(Stream::default()));
-                let ended = follow(client.clone(), request.clone(), &sender).await;
+                let request = Request::from_parts(head.clone(), Extensions::default(), request.clone());
+                let ended = follow(client.clone(), request, &sender).await;
                 let how = ended.as_ref().map_or_else(ToString::to_string, |()| String::new());
                 sender.send_modify(|seen| seen.streams.last_mut().unwrap().ended = Some(how));
                 if ended.is_ok() {
@@ -137,7 +145,11 @@ impl Drop for Watched {
     }
 }
 
-async fn follow(mut client: Client, request: WatchSandboxRequest, seen: &watch::Sender<Seen>) -> Result<(), Status> {
+async fn follow(
+    mut client: Client,
+    request: Request<WatchSandboxRequest>,
+    seen: &watch::Sender<Seen>,
+) -> Result<(), Status> {
     let mut events = client.watch_sandbox(request).await?.into_inner();
     while let Some(event) = events.message().await? {
         let Some(Payload::Sandbox(sandbox)) = event.payload else { continue };

@@ -7,13 +7,18 @@ use roadstead_bus::bucket::Bucket;
 use roadstead_e2e::api::{client, request_id, scope};
 use roadstead_e2e::connection::connect_as;
 use roadstead_e2e::{Fleet, Watched};
-use roadstead_proto::api::v1::{CreateSandboxRequest, CreateWorkspaceRequest, SandboxSpec};
+use roadstead_proto::api::v1::{
+    AddWorkspaceMemberRequest, CreateSandboxRequest, CreateWorkspaceRequest, SandboxSpec, WorkspaceRole,
+};
 use roadstead_proto::bucket::{Bucket as Name, SandboxKey};
 use roadstead_proto::internal::SandboxEntry;
 use roadstead_proto::role::Role as KeysOf;
+use roadstead_service_kit::whole_file::{self, Existing};
 use roadstead_testkit::stack::{Plan, Role};
 use roadstead_testkit::{Stack, eventually, generate};
+use serde_json::json;
 use tokio::sync::watch;
+use tonic::metadata::MetadataMap;
 use uuid::Uuid;
 
 /// Longest wait for what has no bound of its own.
@@ -26,6 +31,9 @@ const BUSY: usize = 3;
 const PACE: Duration = Duration::from_millis(10);
 /// An edge takes a feed for silent after that.
 const SILENT: f64 = 3.0;
+/// A member of the workspace, whose rights are asked for again whenever an edge may have missed a change of them.
+const MEMBER: &str = "member";
+const TOKEN: &str = "token-of-the-member-0123456789";
 
 /// Makes a sandbox.
 async fn create(stack: &Stack, workspace: &str, name: &str) {
@@ -95,22 +103,41 @@ async fn until_heartbeats(stack: &Stack, what: &str, is_so: impl Fn(f64) -> bool
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_projection_that_is_lost_or_rolled_back_is_rebuilt_and_no_stream_ends_or_goes_back() {
-    let mut stack = Stack::start(Plan::pairs()).await;
+    let tokens = tempfile::tempdir().unwrap();
+    let file = tokens.path().join("tokens.json");
+    let text = json!({"tokens": [{"token": TOKEN, "subject": MEMBER}]}).to_string();
+    whole_file::write(&file, text.as_bytes(), 0o600, Existing::Replace).unwrap();
+    let plan = Plan::pairs()
+        .flag(Role::Edge, format!("--tokens={}", file.display()))
+        .flag(Role::Edge, "--allow-unauthenticated-users=loopback");
+    let mut stack = Stack::start(plan).await;
     let workspace = generate::unique("kept");
     let request = CreateWorkspaceRequest { name: workspace.clone(), request_id: request_id(), ..Default::default() };
     client(&stack.edge(1)).create_workspace(request).await.unwrap();
+    let add = AddWorkspaceMemberRequest {
+        workspace_scope: scope(&workspace),
+        principal_subject: MEMBER.to_owned(),
+        role: WorkspaceRole::User.into(),
+        request_id: request_id(),
+    };
+    client(&stack.edge(1)).add_workspace_member(add).await.unwrap();
     let busy = (0..BUSY).map(|number| format!("busy-{number}")).collect::<Vec<_>>();
     let names = busy.iter().cloned().chain(["quiet".to_owned()]).collect::<Vec<_>>();
     let mut edges = Fleet::edges(&stack);
-    let mut watches = Vec::new();
+    let mut member = MetadataMap::new();
+    member.insert("authorization", format!("Bearer {TOKEN}").parse().unwrap());
+    // Those of the platform's administrator, and those of the member.
+    let (mut watches, mut of_member) = (Vec::new(), Vec::new());
     for name in &names {
         create(&stack, &workspace, name).await;
         for _ in 0..edges.len() {
             watches.push((name.clone(), Watched::open(&edges, &workspace, name)));
+            of_member.push((name.clone(), Watched::open_with(&edges, &workspace, name, &member)));
             edges.rotate_left(1);
         }
     }
-    for (name, watched) in &watches {
+    let all = || watches.iter().chain(&of_member);
+    for (name, watched) in all() {
         watched.until(SOON, &format!("{name} at first"), |seen| seen.current().is_some()).await;
     }
 
@@ -130,7 +157,7 @@ async fn a_projection_that_is_lost_or_rolled_back_is_rebuilt_and_no_stream_ends_
     };
     // Every stream shows something newer than it has so far.
     let progress = async || {
-        for (name, watched) in watches.iter().filter(|(name, _)| name != "quiet") {
+        for (name, watched) in all().filter(|(name, _)| name != "quiet") {
             let before = watched.seen().current().map(|(version, _)| version);
             watched
                 .until(HEALED, &format!("{name} beyond {before:?}"), |seen| seen.current().map(|(v, _)| v) > before)
@@ -159,7 +186,11 @@ async fn a_projection_that_is_lost_or_rolled_back_is_rebuilt_and_no_stream_ends_
     is_rebuilt(&mut stack, &workspace).await;
     until_heartbeats(&stack, "small", |age| age < SILENT).await;
 
-    // Nobody is left to tell of changes, and that shows.
+    for (name, watched) in all() {
+        assert_eq!(watched.seen().streams.len(), 1, "no stream of {name} has ended: {:?}", watched.seen());
+    }
+
+    // Nobody is left to tell of changes, and that shows. Nobody can say either what the member may do.
     stack.node_mut(Role::Watch, 1).kill().await;
     until_heartbeats(&stack, "large", |age| age > SILENT).await;
     for number in [1, 2] {
@@ -171,11 +202,14 @@ async fn a_projection_that_is_lost_or_rolled_back_is_rebuilt_and_no_stream_ends_
     stop.send_replace(true);
     changes.await.unwrap();
     let rows = rows(&stack, &workspace).await;
-    for (name, watched) in &watches {
+    for (name, watched) in all() {
         let last = rows.iter().find(|row| row.2 == *name).unwrap().3;
         let is_last = |seen: &roadstead_e2e::watched::Seen| seen.current().is_some_and(|(version, _)| version == last);
         let seen = watched.until(HEALED, &format!("{name} at {last}"), is_last).await;
         assert_eq!(seen.disorder(), None, "{name}");
+    }
+    for (name, watched) in &watches {
+        let seen = watched.seen();
         assert_eq!(seen.streams.len(), 1, "no stream of {name} has ended: {seen:?}");
     }
 }

@@ -16,8 +16,24 @@ use tokio_util::sync::CancellationToken;
 use crate::request::OVERLOADED;
 use crate::{BROKER_TIMEOUT, Bus};
 
-/// Requests that may wait, however few are worked on.
+/// Requests that may wait, unless something else is said.
 const WAITING: usize = 512;
+
+/// How many requests a service takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// At most these are worked on at the same time; at least one is.
+    pub working: usize,
+    /// At most these wait for that.
+    pub waiting: usize,
+}
+
+impl From<usize> for Slots {
+    /// So many at a time, while 512 wait.
+    fn from(working: usize) -> Self {
+        Self { working, waiting: WAITING }
+    }
+}
 
 /// What answers a request. Errors of the application are part of the answer's body.
 pub type Handler = Arc<dyn Fn(Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Send>> + Send + Sync>;
@@ -44,12 +60,6 @@ impl Endpoint {
     {
         Self { subject: subject.into(), handler: Arc::new(move |request| Box::pin(handler(request))) }
     }
-
-    /// Where it answers.
-    #[must_use]
-    pub fn subject(&self) -> &str {
-        &self.subject
-    }
 }
 
 /// Why a service could not be offered, or ended.
@@ -67,9 +77,8 @@ pub enum ServeError {
 }
 
 /// Serves `endpoints` as one micro service until `stop`, then ends them and returns when what was received has been
-/// answered. At most `concurrency` requests are worked on at a time and 512 wait; what is more is answered
-/// at once with an error that callers see as [`RequestError::Overloaded`](crate::RequestError::Overloaded).
-/// Replicas share the requests.
+/// answered. What does not fit into `slots` is answered at once with an error that callers see as
+/// [`RequestError::Overloaded`](crate::RequestError::Overloaded). Replicas share the requests.
 ///
 /// # Errors
 ///
@@ -78,7 +87,7 @@ pub async fn serve(
     bus: &Bus,
     name: &str,
     endpoints: Vec<Endpoint>,
-    concurrency: usize,
+    slots: impl Into<Slots>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let builder = bus.client().service_builder();
@@ -90,7 +99,7 @@ pub async fn serve(
         requests.push(endpoint.map(move |request| (request, Arc::clone(&handler))));
     }
     bus.barrier().await?;
-    let room = Room::new(concurrency);
+    let room = Room::new(slots.into());
     let mut working = JoinSet::new();
     let ended = loop {
         tokio::select! {
@@ -123,9 +132,9 @@ struct Room {
 }
 
 impl Room {
-    fn new(concurrency: usize) -> Self {
-        let concurrency = concurrency.max(1);
-        Self { places: Arc::new(Semaphore::new(concurrency + WAITING)), slots: Arc::new(Semaphore::new(concurrency)) }
+    fn new(Slots { working, waiting }: Slots) -> Self {
+        let working = working.max(1);
+        Self { places: Arc::new(Semaphore::new(working + waiting)), slots: Arc::new(Semaphore::new(working)) }
     }
 
     fn begin(&self, working: &mut JoinSet<()>, request: Request, handler: Handler) {

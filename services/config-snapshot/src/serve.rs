@@ -84,6 +84,9 @@ where
 {
     let request = ReadRequest::decode(request)?;
     let time = time_left(&request, clock::now());
+    if time.is_zero() {
+        return Err(Refusal::Late);
+    }
     let span = tracing::info_span!("read");
     telemetry::continue_trace(&span, &request.traceparent);
     timeout(time, handler(calls, request).instrument(span)).await.unwrap_or(Err(Refusal::Late))

@@ -35,10 +35,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// What was answered; `UNAVAILABLE`, `RESOURCE_EXHAUSTED` or `DEADLINE_EXCEEDED` if nothing was.
 pub(crate) async fn ask(bus: &Bus, subject: &str, call: &Call, request: Bytes) -> Result<Reply, Status> {
+    // Nobody is to work on what is not waited for any more.
+    let given_up = Deadline::after(BOUND.min(call.deadline.remaining()));
     let request = ReadRequest {
         principal: Some(call.principal()?.for_read()),
         request,
-        deadline: Some(call.deadline.time.into()),
+        deadline: Some(given_up.time.into()),
         traceparent: call.traceparent.clone(),
     };
     send(bus, subject, request.encode_to_vec().into(), call.deadline).await

@@ -1,5 +1,6 @@
 //! `WatchSandbox`: every stream of this process follows one shared feed (D7).
 
+mod authorize;
 mod entries;
 pub(crate) mod feed;
 mod following;

@@ -16,6 +16,7 @@ use std::num::NonZero;
 use std::thread::available_parallelism;
 
 use anyhow::Context as _;
+use roadstead_bus::service::Slots;
 use roadstead_bus::topology::{self, Part};
 use roadstead_bus::{Bus, ConnectSettings, pull, service};
 use roadstead_proto::bucket::Bucket;
@@ -33,9 +34,13 @@ pub use config::Config;
 
 use project::Projector;
 use read::Reads;
+use serve::Endpoints;
 use sweep::Sweep;
 
 const ROLE: Role = Role::Watch;
+
+/// Lists that may wait for each that is worked on. More would wait longer than edges do for an answer.
+const LISTS_WAITING: usize = 64;
 
 /// Runs the role until shutdown is requested.
 ///
@@ -69,6 +74,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     // Lists have slots of their own, and leave connections and turns of the processors to what streams and reads of one
     // object wait for.
     let list_slots = (connections / 2).min(available_parallelism().map_or(1, NonZero::get)).max(1);
+    let list_slots = Slots { working: list_slots, waiting: list_slots * LISTS_WAITING };
     let reads =
         Reads { database: database.clone(), page_tokens: keys.page_tokens()?, service_urls: service_urls.into() };
     service.metrics.register(|registry| bus.register(registry));
@@ -102,10 +108,10 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             .await
         }
     });
-    let (lists, reads) = serve::endpoints(&reads, &serve_metrics).into_iter().partition::<Vec<_>, _>(serve::is_list);
+    let Endpoints { single, lists } = serve::endpoints(&reads, &serve_metrics);
     tasks.essential(Phase::Serving, "reads", |stop| {
         let bus = bus.clone();
-        async move { service::serve(&bus, "roadstead-read", reads, read_slots.into(), stop).await }
+        async move { service::serve(&bus, "roadstead-read", single, usize::from(read_slots), stop).await }
     });
     tasks.essential(Phase::Serving, "lists", |stop| {
         let bus = bus.clone();

@@ -58,15 +58,28 @@ impl Metrics {
     }
 }
 
+/// What is served, apart for each number of slots.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    /// Reads of one object, and those of the hubs of edges.
+    pub(crate) single: Vec<Endpoint>,
+    /// They take far longer.
+    pub(crate) lists: Vec<Endpoint>,
+}
+
 /// One endpoint for each method, and one for the hubs of edges.
-pub(crate) fn endpoints(reads: &Reads, metrics: &Metrics) -> Vec<Endpoint> {
+pub(crate) fn endpoints(reads: &Reads, metrics: &Metrics) -> Endpoints {
     let of_method = |method: Method| {
         let answer = move |reads, request| async move { answer(&reads, method, request).await };
         endpoint(subject::read(method), method.name(), reads, metrics, answer)
     };
     let entries = |reads, request| async move { entries(&reads, request).await };
     let of_hubs = endpoint(subject::READ_SANDBOX_ENTRIES.to_owned(), "SandboxEntries", reads, metrics, entries);
-    METHODS.into_iter().map(of_method).chain([of_hubs]).collect()
+    let (lists, single) = METHODS.into_iter().partition::<Vec<_>, _>(|method| method.name().starts_with("List"));
+    Endpoints {
+        single: single.into_iter().map(of_method).chain([of_hubs]).collect(),
+        lists: lists.into_iter().map(of_method).collect(),
+    }
 }
 
 /// Answers, and counts how that went.
@@ -88,12 +101,6 @@ where
     })
 }
 
-/// Whether an endpoint answers lists. They take far longer than reads of one object.
-pub(crate) fn is_list(endpoint: &Endpoint) -> bool {
-    let mut lists = METHODS.into_iter().filter(|method| method.name().starts_with("List"));
-    lists.any(|list| subject::read(list) == endpoint.subject())
-}
-
 async fn answer(reads: &Reads, method: Method, request: Bytes) -> Result<Bytes, Refusal> {
     let ReadRequest { principal, request, deadline, traceparent } = ReadRequest::decode(request)?;
     let Some(principal::Kind::User(user)) = principal.and_then(|principal| principal.kind) else {
@@ -103,13 +110,19 @@ async fn answer(reads: &Reads, method: Method, request: Bytes) -> Result<Bytes, 
     telemetry::continue_trace(&span, &traceparent);
     let deadline = deadline.and_then(|deadline| SystemTime::try_from(deadline).ok());
     let left = deadline.map_or(LONGEST, |deadline| time_left(deadline, clock::now()));
-    tokio::time::timeout(left, reads.answer(method, &user, request).instrument(span))
-        .await
-        .unwrap_or(Err(Refusal::Late))
+    within(left, reads.answer(method, &user, request).instrument(span)).await
 }
 
 fn time_left(deadline: SystemTime, now: SystemTime) -> Duration {
     deadline.duration_since(now).unwrap_or(Duration::ZERO).min(LONGEST)
+}
+
+/// Answers in that time. What waited here until it was too late is not even begun.
+async fn within<T>(left: Duration, answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    if left.is_zero() {
+        return Err(Refusal::Late);
+    }
+    tokio::time::timeout(left, answer).await.unwrap_or(Err(Refusal::Late))
 }
 
 async fn entries(reads: &Reads, request: Bytes) -> Result<Bytes, Refusal> {
@@ -126,4 +139,32 @@ fn reply(method: &'static str, result: Result<Bytes, Refusal>) -> Bytes {
         }
     };
     ReadReply { outcome: Some(outcome) }.encode_to_vec().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_too_late_is_not_begun_and_what_becomes_so_is_given_up() {
+        let begun = Cell::new(0);
+        let work = |takes: u64| {
+            let begun = &begun;
+            async move {
+                begun.set(begun.get() + 1);
+                tokio::time::sleep(Duration::from_secs(takes)).await;
+                Ok(())
+            }
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(100);
+        let left = |deadline: u64| time_left(SystemTime::UNIX_EPOCH + Duration::from_secs(deadline), now);
+        assert!(matches!(within(left(99), std::future::ready(Ok(()))).await, Err(Refusal::Late)));
+        assert!(matches!(within(left(100), work(0)).await, Err(Refusal::Late)));
+        assert_eq!(begun.get(), 0);
+        assert!(within(left(103), work(1)).await.is_ok());
+        assert!(matches!(within(left(103), work(4)).await, Err(Refusal::Late)));
+        assert_eq!(left(1000), LONGEST);
+    }
 }

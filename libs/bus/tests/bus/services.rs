@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use roadstead_bus::service::{Endpoint, serve};
+use roadstead_bus::service::{Endpoint, Slots, serve};
 use roadstead_bus::{Bus, RequestError};
 use roadstead_proto::role::Role;
 use roadstead_testkit::eventually;
@@ -14,8 +14,9 @@ use crate::world::{LONG, Running, World};
 
 const SUBJECT: &str = "roadstead.read.GetSandbox";
 
-fn service(bus: Bus, concurrency: usize, endpoints: Vec<Endpoint>) -> Running<()> {
-    Running::start(move |stop| async move { serve(&bus, "watch", endpoints, concurrency, stop).await.unwrap() })
+fn service(bus: Bus, slots: impl Into<Slots>, endpoints: Vec<Endpoint>) -> Running<()> {
+    let slots = slots.into();
+    Running::start(move |stop| async move { serve(&bus, "watch", endpoints, slots, stop).await.unwrap() })
 }
 
 fn echo() -> Vec<Endpoint> {
@@ -68,7 +69,8 @@ async fn replicas_share_the_requests_and_a_stopped_one_takes_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_fit_is_refused_at_once_and_a_stop_finishes_the_rest() {
-    const PLACES: usize = 2 + 512;
+    const SLOTS: Slots = Slots { working: 2, waiting: 30 };
+    const PLACES: usize = SLOTS.working + SLOTS.waiting;
     let world = World::new().await;
     let edge = world.bus(Role::Edge).await;
     let gate = Arc::new(Semaphore::new(0));
@@ -81,7 +83,7 @@ async fn what_does_not_fit_is_refused_at_once_and_a_stop_finishes_the_rest() {
         }
     });
     let ready = Endpoint::new("roadstead.read.Ready", |request| async move { request });
-    let service = service(world.bus(Role::Watch).await, 2, vec![endpoint, ready]);
+    let service = service(world.bus(Role::Watch).await, SLOTS, vec![endpoint, ready]);
     eventually(LONG, "the service answers", || edge.request("roadstead.read.Ready", "?".into(), LONG)).await;
 
     let mut asked = JoinSet::new();

@@ -25,17 +25,25 @@ where
         Self { ask, open: FuturesUnordered::new() }
     }
 
-    /// Asks, and waits so long for an answer to this time or an earlier one.
+    /// Asks, and waits so long for an answer to this time or an earlier one. That there is no room for one of the times,
+    /// or that it failed, says nothing of the others.
     ///
     /// # Errors
     ///
-    /// `TimedOut`, or that of whichever time ended.
+    /// `TimedOut`, `NoResponders`, or that of the only time that was open.
     pub(super) async fn once_more(&mut self, patience: Duration) -> Result<Bytes, RequestError> {
         self.open.push(Box::pin((self.ask)()));
-        match tokio::time::timeout(patience, self.open.next()).await {
-            Ok(Some(answer)) => answer,
-            Ok(None) | Err(_) => Err(RequestError::TimedOut),
-        }
+        let answered = async {
+            while let Some(answer) = self.open.next().await {
+                match answer {
+                    Ok(_) | Err(RequestError::NoResponders) => return answer,
+                    Err(_) if self.open.is_empty() => return answer,
+                    Err(error) => tracing::debug!(%error, "a read that was repeated failed once"),
+                }
+            }
+            Err(RequestError::TimedOut)
+        };
+        tokio::time::timeout(patience, answered).await.unwrap_or(Err(RequestError::TimedOut))
     }
 }
 
@@ -64,5 +72,21 @@ mod tests {
         assert!(matches!(asked.once_more(2 * SECOND).await, Err(RequestError::TimedOut)));
         assert_eq!(asked.once_more(2 * SECOND).await.unwrap(), "answer");
         assert_eq!((began.elapsed(), times.get()), (3 * SECOND, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_repetition_for_which_there_is_no_room_does_not_end_the_wait_for_an_earlier_time() {
+        let times = Cell::new(0);
+        let mut asked = Asked::new(|| {
+            times.set(times.get() + 1);
+            let first = times.get() == 1;
+            async move {
+                sleep(if first { 3 * SECOND } else { SECOND / 10 }).await;
+                if first { Ok(Bytes::from_static(b"answer")) } else { Err(RequestError::Overloaded) }
+            }
+        });
+        assert!(matches!(asked.once_more(2 * SECOND).await, Err(RequestError::TimedOut)));
+        assert_eq!(asked.once_more(2 * SECOND).await.unwrap(), "answer");
+        assert!(matches!(asked.once_more(2 * SECOND).await, Err(RequestError::Overloaded)), "nothing else is open");
     }
 }

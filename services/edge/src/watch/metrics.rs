@@ -23,6 +23,7 @@ pub(crate) struct Metrics {
     ages: Ages,
     open: Gauge,
     denied: Counter,
+    unsure: Counter,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +59,11 @@ impl Metrics {
         registry.register_collector(Box::new(metrics.ages.clone()));
         registry.register("watches_open", "Open WatchSandbox streams", metrics.open.clone());
         registry.register("watches_denied", "Streams ended because a right was taken away", metrics.denied.clone());
+        registry.register(
+            "watches_unsure",
+            "Streams ended because nobody could tell their caller's rights, or those have to be asked for anew",
+            metrics.unsure.clone(),
+        );
         metrics
     }
 
@@ -79,8 +85,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn denied(&self) {
-        self.denied.inc();
+    /// A stream ends for its caller's rights: they were refused, or are not known.
+    pub(crate) fn lost(&self, refused: bool) {
+        if refused { &self.denied } else { &self.unsure }.inc();
     }
 
     pub(crate) fn opened(&self) -> Counted {

@@ -4,20 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, Stream, stream};
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_door::Call;
 use roadstead_door::auth::Standing;
-use roadstead_door::deadline::Deadline;
 use roadstead_door::status::{busy, unavailable};
-use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::v1::WatchSandboxRequest;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout_at};
-use tonic::{Code, Status};
+use tokio::time::Instant;
+use tonic::Status;
 use uuid::Uuid;
 
+use super::authorize::{Member, Questions, is_refusal};
 use super::entries::Entries;
 use super::following::{Following, Step};
 use super::hub::{Hub, Watcher};
@@ -28,8 +28,6 @@ use crate::read;
 
 /// How long a stream waits for its first state.
 const BEGIN: Duration = Duration::from_secs(10);
-/// Callers that are authorized again at the same time.
-const AUTHORIZING: usize = 64;
 
 /// Opens streams. Clones share everything.
 #[derive(Clone, Debug)]
@@ -41,7 +39,7 @@ pub(crate) struct Watches {
     pub(crate) activity: Activity,
     pub(crate) metrics: Metrics,
     places: Arc<Semaphore>,
-    authorizing: Arc<Semaphore>,
+    questions: Questions,
 }
 
 impl Watches {
@@ -56,16 +54,7 @@ impl Watches {
         streams: usize,
     ) -> Self {
         let places = Arc::new(Semaphore::new(streams.min(Semaphore::MAX_PERMITS)));
-        Self {
-            bus,
-            hub,
-            entries,
-            rights,
-            activity,
-            metrics,
-            places,
-            authorizing: Arc::new(Semaphore::new(AUTHORIZING)),
-        }
+        Self { bus, hub, entries, rights, activity, metrics, places, questions: Questions::new() }
     }
 
     /// Opens a stream.
@@ -82,10 +71,9 @@ impl Watches {
             .map_err(|_| Status::invalid_argument("the request is not a message of its type"))?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy("too many watches are open here"))?;
         let (scope, sandbox) = (request.workspace_scope.clone(), request.sandbox.clone());
-        let caller = Caller { watches: self.clone(), call: call.clone(), scope, sandbox };
 
         let before = self.rights.now();
-        let id = caller.resolve().await?;
+        let id = read::sandbox_id(&self.bus, call, scope.clone(), sandbox.clone()).await?;
         let mut watcher = self.hub.enter(id);
         // Read after entering: what changed since the name was resolved is either in what is read or comes by the feed.
         match tokio::time::timeout(BEGIN, self.entries.read(id)).await {
@@ -96,19 +84,24 @@ impl Watches {
         let (following, newest) = begun.ok_or_else(|| Status::not_found("the sandbox has just been deleted"))?;
         let user = call.user()?;
         // An administrator of the platform is no member, and keeps its rights as long as its credential.
-        let rights = match Uuid::try_parse(&newest.workspace_id) {
+        let membership = match Uuid::try_parse(&newest.workspace_id) {
             _ if user.platform_admin => None,
-            Ok(workspace_id) => Some(self.rights.enter(workspace_id, &user.subject, before)),
+            Ok(workspace_id) => {
+                let rights = self.rights.enter(workspace_id, &user.subject, before);
+                let (questions, bus, call) = (self.questions.clone(), self.bus.clone(), call.clone());
+                let who = (workspace_id, user.subject.clone());
+                Some(Membership::of(Member { questions, bus, call, scope, sandbox, who }, rights))
+            }
             Err(_) => return Err(Status::internal("an answer could not be read")),
         };
         let lines = self.activity.follow(id, &request).await?;
         let counted = self.metrics.opened();
-        let standing = call.standing.clone();
+        let (metrics, standing) = (self.metrics.clone(), call.standing.clone());
         let open = Open {
-            caller,
+            metrics,
             standing,
             watcher,
-            rights,
+            membership,
             following,
             lines,
             ended: false,
@@ -119,44 +112,39 @@ impl Watches {
     }
 }
 
-/// Whose stream it is, and how to ask again what they may see.
-struct Caller {
-    watches: Watches,
-    call: Call,
-    scope: Option<WorkspaceSelector>,
-    sandbox: String,
+/// That the caller is a member, and how it is found out that it is none any more.
+struct Membership {
+    member: Arc<Member>,
+    rights: RightsWatcher,
+    lapses: BoxFuture<'static, Status>,
 }
 
-impl Caller {
-    /// The id behind the name, if the caller may see it.
-    async fn resolve(&self) -> Result<Uuid, Status> {
-        read::sandbox_id(&self.watches.bus, &self.call, self.scope.clone(), self.sandbox.clone()).await
+impl Membership {
+    fn of(member: Member, rights: RightsWatcher) -> Self {
+        let member = Arc::new(member);
+        let looking = Arc::clone(&member);
+        Self { member, rights, lapses: async move { looking.lapses().await }.boxed() }
     }
 
-    /// Whether the caller may watch on, which has to be known by then. Whether the name still denotes the same sandbox
-    /// does not matter here.
-    async fn authorize(&mut self, by: Instant) -> Result<(), Status> {
-        let authorizing = Arc::clone(&self.watches.authorizing);
-        self.call.deadline = Deadline::after(by - Instant::now());
-        let asking = async {
-            let _turn = authorizing.acquire().await;
-            self.resolve().await
-        };
-        match timeout_at(by, asking).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(status)) if status.code() == Code::NotFound => Ok(()),
-            Ok(Err(status)) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => Err(status),
-            Ok(Err(_)) | Err(_) => Err(unavailable("whether you may watch on cannot be told now; connect again")),
+    /// Waits until the caller has to be authorized again, and says by when.
+    ///
+    /// # Errors
+    ///
+    /// Why the caller may not watch on.
+    async fn in_doubt(&mut self) -> Result<Instant, Status> {
+        tokio::select! {
+            by = self.rights.in_doubt() => Ok(by),
+            status = &mut self.lapses => Err(status),
         }
     }
 }
 
 /// An open stream.
 struct Open {
-    caller: Caller,
+    metrics: Metrics,
     standing: Option<Standing>,
     watcher: Watcher,
-    rights: Option<RightsWatcher>,
+    membership: Option<Membership>,
     following: Following,
     lines: Option<Follower>,
     ended: bool,
@@ -178,8 +166,8 @@ impl Open {
                 }
             };
             let in_doubt = async {
-                match &mut self.rights {
-                    Some(rights) => rights.in_doubt().await,
+                match &mut self.membership {
+                    Some(membership) => membership.in_doubt().await.map(|by| (by, Arc::clone(&membership.member))),
                     None => std::future::pending().await,
                 }
             };
@@ -202,10 +190,14 @@ impl Open {
             tokio::select! {
                 // First: nothing is sent to somebody who may not see it.
                 biased;
-                status = lapses => return Some(Err(self.denied(status))),
-                by = in_doubt => {
-                    if let Err(status) = self.caller.authorize(by).await {
-                        return Some(Err(self.denied(status)));
+                status = lapses => return Some(Err(self.lost(status))),
+                in_doubt = in_doubt => {
+                    let settled = match in_doubt {
+                        Ok((by, member)) => member.authorize(by).await,
+                        Err(status) => Err(status),
+                    };
+                    if let Err(status) = settled {
+                        return Some(Err(self.lost(status)));
                     }
                 }
                 step = step => match step {
@@ -219,9 +211,9 @@ impl Open {
     }
 
     /// Ends it.
-    fn denied(&mut self, status: Status) -> Status {
+    fn lost(&mut self, status: Status) -> Status {
         self.ended = true;
-        self.caller.watches.metrics.denied();
+        self.metrics.lost(is_refusal(&status));
         status
     }
 }
