@@ -68,7 +68,8 @@ impl Activity {
             None => {
                 let mut tail = Tail::new(&wanted.filter, request);
                 if !tail.is_empty() {
-                    self.reader.scan(of, |line| tail.see(&line)).await.map_err(refused)?;
+                    let turn = self.reader.turn().await.map_err(refused)?;
+                    self.reader.scan(&turn, of, |line| tail.see(&line)).await.map_err(refused)?;
                 }
                 let begin = tail.begin(past + 1);
                 Lines::tail(wanted, begin, past)

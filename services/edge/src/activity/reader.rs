@@ -9,7 +9,7 @@ use roadstead_door::status::unavailable;
 use roadstead_proto::activity::{Kind, LINES};
 use roadstead_proto::cursor::{Cursor, Incarnation};
 use roadstead_service_kit::status::Status;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::Code;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ use super::resume;
 
 /// Pages of all streams that are read at a time.
 const READS: usize = 16;
-/// Likewise of those that go through all there is: apart, so that streams do not wait for them.
+/// Those that go through all there is of a sandbox at a time: apart, so that streams do not wait for them.
 const SCANS: usize = 8;
 /// What one stream reads at a time, and holds until its client has taken it.
 const PAGE: Limit = Limit { lines: 100, bytes: 64 * 1024 };
@@ -69,14 +69,22 @@ impl Reader {
         Ok(Page { lost, ..page })
     }
 
+    /// A turn to go through all there is of a sandbox, and to hold what was found.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, ReadError> {
+        Arc::clone(&self.scans).acquire_owned().await.map_err(|_| ReadError::Unavailable)
+    }
+
     /// Goes through all there is, and takes it as it finds it. A sandbox that writes faster than this reads would never
-    /// end it: twice of what there can be is enough.
-    pub(crate) async fn scan(&self, of: Subjects, mut see: impl FnMut(Line)) -> Result<(), ReadError> {
+    /// end it: twice what there can be of both kinds is enough.
+    pub(crate) async fn scan(
+        &self,
+        _turn: &OwnedSemaphorePermit,
+        of: Subjects,
+        mut see: impl FnMut(Line),
+    ) -> Result<(), ReadError> {
         let (mut from, mut seen) = (1, 0);
-        while seen < 4 * LINES as usize {
-            let turn = self.scans.acquire().await.map_err(|_| ReadError::Unavailable)?;
+        while seen < 2 * Kind::ALL.len() * LINES as usize {
             let (page, _) = self.read(of, from, SCAN).await?;
-            drop(turn);
             (from, seen) = (page.through + 1, seen + page.lines.len());
             page.lines.into_iter().for_each(&mut see);
             if page.end {
