@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::lines::News;
 
-/// News that are kept for a follower that is slower than the others.
-const KEPT: usize = 256;
+/// News that are kept of each sandbox for a follower that is slower than the others: some 256 KiB of the longest lines.
+/// Whoever is slower still reads on in pages.
+const KEPT: usize = 32;
 
 /// The sandboxes that are followed. Clones share them.
 #[derive(Clone, Debug)]
