@@ -193,7 +193,7 @@ impl Edge {
     fn answer(&mut self, comes: bool) {
         match self.asked.take() {
             Some((batch, reply)) if comes => self.entries.settle(batch, reply, &self.hub),
-            Some((batch, _)) => self.entries.put_back(batch),
+            Some((batch, _)) => self.entries.failed(batch),
             None => {}
         }
     }
