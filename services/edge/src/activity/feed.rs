@@ -92,6 +92,7 @@ impl Following {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
+        self.activity.metrics.compared.now();
         let shows = self.seen.look(state, found);
         if shows == Shows::Restarted {
             tracing::warn!("stored lines were lost or rolled back");
@@ -110,13 +111,16 @@ impl Following {
 
     async fn stored(&mut self, line: roadstead_bus::activity::Line, before: u64) {
         self.activity.metrics.lines.inc();
+        self.activity.metrics.heard.now();
         let (sequence, stored, Subject { sandbox_id, .. }) = (line.sequence, line.stored, line.of);
         // What nobody follows is not even decoded.
-        if self.activity.hub.is_followed(sandbox_id)
-            && let Ok(incarnation) = self.activity.reader.incarnation().await
-            && let Some(line) = Line::of(line, incarnation)
-        {
-            self.activity.hub.tell(sandbox_id, News::Stored { line: line.into(), before });
+        if self.activity.hub.is_followed(sandbox_id) {
+            match self.activity.reader.incarnation().await.map(|incarnation| Line::of(line, incarnation)) {
+                Ok(Some(line)) => self.activity.hub.tell(sandbox_id, News::Stored { line: line.into(), before }),
+                Ok(None) => {}
+                // It has no cursor yet: whoever wants it reads it.
+                Err(_) => self.missed().await,
+            }
         }
         self.seen.stored(sequence, stored);
     }
