@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use prost_types::Timestamp;
 use roadstead_bus::activity::{Feed, News as Fed, ReadError};
 use roadstead_bus::topology::{self, Part};
 use roadstead_proto::activity::Activity as Subject;
@@ -56,14 +55,14 @@ impl Following {
                         self.activity.metrics.gaps.inc();
                         tracing::info!("the feed of activity may have a gap; what is followed is read on");
                         // Before anything of another life is told.
-                        self.look(self.seen.newest()).await;
+                        self.look().await;
                         self.missed().await;
                         look_at = Instant::now() + LOOK_EVERY;
                     }
                     Some(Fed::Stored { line, before }) => self.stored(line, before).await,
                 },
                 () = tokio::time::sleep_until(look_at) => {
-                    if self.look(None).await == Shows::Missed {
+                    if self.look().await == Shows::Missed {
                         self.missed().await;
                     }
                     look_at = Instant::now() + LOOK_EVERY;
@@ -72,19 +71,20 @@ impl Following {
         }
     }
 
-    /// Looks at the stream, and whether it still has this line, again and again while it does not answer.
-    async fn look(&mut self, line: Option<(u64, Timestamp)>) -> Shows {
+    /// Looks at the stream, and whether it still has the newest line, again and again while it does not answer.
+    async fn look(&mut self) -> Shows {
         let mut pause = FIRST_PAUSE;
-        let reader = &self.activity.reader;
+        let (reader, newest) = (&self.activity.reader, self.seen.newest());
         let looking = async || {
+            let connects = reader.connects();
             let state = reader.look().await?;
-            let found = match line {
+            let found = match newest {
                 Some((sequence, _)) => reader.stored_at(sequence).await?,
                 None => None,
             };
-            Ok::<_, ReadError>((state, found))
+            Ok::<_, ReadError>((connects, state, found))
         };
-        let (state, found) = loop {
+        let (connects, state, found) = loop {
             match looking().await {
                 Ok(looked) => break looked,
                 Err(error) => tracing::debug!(%error, "the stream of activity cannot be looked at; trying on"),
@@ -99,6 +99,7 @@ impl Following {
             self.activity.metrics.restarts.inc();
             self.activity.hub.restarted();
         }
+        self.activity.reader.compared(connects);
         shows
     }
 

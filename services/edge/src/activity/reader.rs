@@ -28,9 +28,12 @@ const SCAN: Limit = Limit { lines: 500, bytes: 1024 * 1024 };
 /// Reads lines. Clones share the connection and what is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
+    bus: Bus,
     stream: activity::Reader,
     /// How the stream stood when it was looked at last.
     state: watch::Sender<Option<State>>,
+    /// How often the broker had been connected to when the feed was compared last with what is stored.
+    compared: watch::Sender<u64>,
     reads: Arc<Semaphore>,
     scans: Arc<Semaphore>,
 }
@@ -38,8 +41,10 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(bus: &Bus) -> Self {
         Self {
+            bus: bus.clone(),
             stream: activity::Reader::new(bus),
             state: watch::Sender::new(None),
+            compared: watch::Sender::new(0),
             reads: Arc::new(Semaphore::new(READS)),
             scans: Arc::new(Semaphore::new(SCANS)),
         }
@@ -61,11 +66,27 @@ impl Reader {
         }
     }
 
-    /// The next page from `from` on, for a stream.
+    /// How often the broker has been connected to.
+    pub(crate) fn connects(&self) -> u64 {
+        self.bus.connects()
+    }
+
+    /// The feed was compared with what is stored, after so many connects, and everybody was told what that shows.
+    pub(crate) fn compared(&self, connects: u64) {
+        self.compared.send_replace(connects);
+    }
+
+    /// The next page from `from` on, for a stream. Where the connection was lost, only after the feed was compared: the
+    /// broker may have come back with another stream.
     pub(crate) async fn page(&self, of: Subjects, from: u64) -> Result<Page, ReadError> {
+        let is_known = |compared: &u64| *compared == self.connects();
+        self.compared.subscribe().wait_for(is_known).await.map_err(|_| ReadError::Unavailable)?;
         let _turn = self.reads.acquire().await.map_err(|_| ReadError::Unavailable)?;
         let (page, remaining) = self.read(of, from, PAGE).await?;
         let lost = self.has_lost(of, from, remaining).await?;
+        if !is_known(&self.compared.borrow()) {
+            return Err(ReadError::Unavailable);
+        }
         Ok(Page { lost, ..page })
     }
 
