@@ -416,7 +416,10 @@ impl World {
             }
             edge.answer(false);
             edge.ask(&self.database);
-            edge.answer(true);
+            while edge.asked.is_some() {
+                edge.answer(true);
+                edge.ask(&self.database);
+            }
         }
         for client in &mut self.clients {
             while client.take(&self.database) && !client.ended {}
