@@ -31,7 +31,7 @@ const PAGE: usize = 3;
 enum Act {
     /// A line of the sandbox, or of another one, is stored.
     Store(Kind, bool),
-    /// The oldest so many messages go.
+    /// The oldest so many messages go, never the newest of all, which may still be on its way.
     Trim(usize),
     Save,
     RollBack,
@@ -337,7 +337,7 @@ impl World {
             // Not what edges would know a way back by, before they have looked.
             Act::Trim(_) if self.edges.iter().any(|edge| edge.gap) => {}
             Act::Trim(count) => {
-                let went = self.life.kept.drain(..count.min(self.life.kept.len())).last();
+                let went = self.life.kept.drain(..count.min(self.life.kept.len().saturating_sub(1))).last();
                 self.life.trimmed = went.map_or(self.life.trimmed, |went| went.line.sequence);
             }
             Act::Save => self.saved = self.life.clone(),
