@@ -9,20 +9,21 @@ use tonic::Streaming;
 
 use crate::world::{Shown, World, next};
 
-/// Lines in a batch, and the time of one: 5,000 lines a second.
+/// Lines in a batch.
 const BATCH: u32 = 100;
-const EVERY: Duration = Duration::from_millis(20);
+/// Time of a batch at the limit, 5,000 lines a second.
+const LIMIT: Duration = Duration::from_millis(20);
 const FLOOD: Duration = Duration::from_secs(4);
 /// How soon what others log and do is to be seen everywhere meanwhile. The flood alone keeps a machine busy here; what it
 /// costs where the program is built for use is measured by `roadstead bench watch`.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Logs as fast as a sandbox may; how many lines.
-pub(crate) async fn flood(world: &World, name: &str, sandbox_id: &str, period: Duration) -> u32 {
+/// Logs a batch in each of these times; how many lines.
+pub(crate) async fn flood(world: &World, name: &str, sandbox_id: &str, every: Duration, period: Duration) -> u32 {
     let pushing = world.push(1, name, sandbox_id);
-    let mut clock = interval(EVERY);
+    let mut clock = interval(every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let batches = u32::try_from(period.as_millis() / EVERY.as_millis()).unwrap();
+    let batches = u32::try_from(period.as_millis() / every.as_millis()).unwrap();
     for batch in 0..batches {
         clock.tick().await;
         pushing.batch(batch * BATCH..(batch + 1) * BATCH).await;
@@ -72,7 +73,7 @@ async fn a_sandbox_at_its_limit_of_lines_holds_up_no_line_and_no_state_of_anothe
         }
     };
     tokio::select! {
-        _lines = flood(&world, "noisy", &noisy_id, soak::period(FLOOD)) => {}
+        _lines = flood(&world, "noisy", &noisy_id, LIMIT, soak::period(FLOOD)) => {}
         () = quiet_going => unreachable!("it goes on"),
         () = listening => unreachable!("it goes on"),
     }

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use prost_types::Timestamp;
 use roadstead_bus::activity::{Feed, News as Fed, ReadError};
 use roadstead_bus::topology::{self, Part};
 use roadstead_proto::activity::Activity as Subject;
@@ -56,14 +55,14 @@ impl Following {
                         self.activity.metrics.gaps.inc();
                         tracing::info!("the feed of activity may have a gap; what is followed is read on");
                         // Before anything of another life is told.
-                        self.look(self.seen.newest()).await;
+                        self.look().await;
                         self.missed().await;
                         look_at = Instant::now() + LOOK_EVERY;
                     }
                     Some(Fed::Stored { line, before }) => self.stored(line, before).await,
                 },
                 () = tokio::time::sleep_until(look_at) => {
-                    if self.look(None).await == Shows::Missed {
+                    if self.look().await == Shows::Missed {
                         self.missed().await;
                     }
                     look_at = Instant::now() + LOOK_EVERY;
@@ -72,19 +71,20 @@ impl Following {
         }
     }
 
-    /// Looks at the stream, and whether it still has this line, again and again while it does not answer.
-    async fn look(&mut self, line: Option<(u64, Timestamp)>) -> Shows {
+    /// Looks at the stream, and whether it still has the newest line, again and again while it does not answer.
+    async fn look(&mut self) -> Shows {
         let mut pause = FIRST_PAUSE;
-        let reader = &self.activity.reader;
+        let (reader, newest) = (&self.activity.reader, self.seen.newest());
         let looking = async || {
+            let connects = reader.connects();
             let state = reader.look().await?;
-            let found = match line {
+            let found = match newest {
                 Some((sequence, _)) => reader.stored_at(sequence).await?,
                 None => None,
             };
-            Ok::<_, ReadError>((state, found))
+            Ok::<_, ReadError>((connects, state, found))
         };
-        let (state, found) = loop {
+        let (connects, state, found) = loop {
             match looking().await {
                 Ok(looked) => break looked,
                 Err(error) => tracing::debug!(%error, "the stream of activity cannot be looked at; trying on"),
@@ -92,12 +92,14 @@ impl Following {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         };
+        self.activity.metrics.compared.now();
         let shows = self.seen.look(state, found);
         if shows == Shows::Restarted {
             tracing::warn!("stored lines were lost or rolled back");
             self.activity.metrics.restarts.inc();
             self.activity.hub.restarted();
         }
+        self.activity.reader.compared(connects);
         shows
     }
 
@@ -110,13 +112,16 @@ impl Following {
 
     async fn stored(&mut self, line: roadstead_bus::activity::Line, before: u64) {
         self.activity.metrics.lines.inc();
+        self.activity.metrics.heard.now();
         let (sequence, stored, Subject { sandbox_id, .. }) = (line.sequence, line.stored, line.of);
         // What nobody follows is not even decoded.
-        if self.activity.hub.is_followed(sandbox_id)
-            && let Ok(incarnation) = self.activity.reader.incarnation().await
-            && let Some(line) = Line::of(line, incarnation)
-        {
-            self.activity.hub.tell(sandbox_id, News::Stored { line: line.into(), before });
+        if self.activity.hub.is_followed(sandbox_id) {
+            match self.activity.reader.incarnation().await.map(|incarnation| Line::of(line, incarnation)) {
+                Ok(Some(line)) => self.activity.hub.tell(sandbox_id, News::Stored { line: line.into(), before }),
+                Ok(None) => {}
+                // It has no cursor yet: whoever wants it reads it.
+                Err(_) => self.missed().await,
+            }
         }
         self.seen.stored(sequence, stored);
     }

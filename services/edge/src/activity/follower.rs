@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::filter::Filter;
 use super::hub::{Receiver, Told};
-use super::lines::{Lines, Next, Page, Wanted};
+use super::lines::{Lines, News, Next, Page, Wanted};
 use super::reader::refused;
 use super::tail::Tail;
 use super::{Activity, Metrics, Reader};
@@ -68,7 +68,8 @@ impl Activity {
             None => {
                 let mut tail = Tail::new(&wanted.filter, request);
                 if !tail.is_empty() {
-                    self.reader.scan(of, |line| tail.see(&line)).await.map_err(refused)?;
+                    let turn = self.reader.turn().await.map_err(refused)?;
+                    self.reader.scan(&turn, of, |line| tail.see(&line)).await.map_err(refused)?;
                 }
                 let begin = tail.begin(past + 1);
                 Lines::tail(wanted, begin, past)
@@ -92,7 +93,11 @@ impl Follower {
                         self.lines.lag();
                     }
                 },
+                // The page that is begun now has all the news that wait, but for the word of a restart.
+                Next::Read(_) if self.reading.is_none() && self.news.pass_over() => self.lines.hear(&News::Restarted),
                 Next::Read(from) => match self.read(from).await {
+                    // It may be of the new life, from a place of the old one on.
+                    Ok(_) if self.news.is_restarted() => {}
                     Ok(page) => {
                         self.metrics.pages.inc();
                         self.pause = FIRST_PAUSE;

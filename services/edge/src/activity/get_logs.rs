@@ -33,23 +33,25 @@ impl Activity {
         let sandbox_id = read::sandbox_id(&self.bus, call, workspace_scope, sandbox).await?;
         let filter = Filter::new(("sources", sources), ("min_level", &min_level), since_time)?;
         let most = if lines == 0 { LINES } else { lines.min(LINES) };
-        let mut log = Log::new(filter, most as usize);
-        let reading = self.read_log(sandbox_id, &mut log);
-        timeout_at(call.deadline.instant, reading)
+        let reading = self.read_log(sandbox_id, Log::new(filter, most as usize));
+        let answer = timeout_at(call.deadline.instant, reading)
             .await
             .map_err(|_| Status::deadline_exceeded("the lines could not be read in time"))?
             .map_err(refused)?;
-        Ok(Reply::new(log.response().encode_to_vec()))
+        Ok(Reply::new(answer))
     }
 
-    async fn read_log(&self, sandbox_id: Uuid, log: &mut Log) -> Result<(), ReadError> {
+    /// The encoded answer.
+    async fn read_log(&self, sandbox_id: Uuid, mut log: Log) -> Result<Vec<u8>, ReadError> {
         let of = Subjects { sandbox_id, kind: Some(Kind::Log) };
-        self.reader.scan(of, |line| log.see(line.sequence, line.content)).await?;
+        // Until the answer stands: what is held meanwhile is many times as large as the question.
+        let turn = self.reader.turn().await?;
+        self.reader.scan(&turn, of, |line| log.see(line.sequence, line.content)).await?;
         // While a page was read, what lay between it and the next one may have been trimmed. From the oldest that is still
         // there on, nothing was.
         let oldest = self.reader.oldest(sandbox_id, Kind::Log).await?;
         log.trim(oldest.unwrap_or(u64::MAX));
-        Ok(())
+        Ok(log.response().encode_to_vec())
     }
 }
 
@@ -63,14 +65,15 @@ struct Log {
 
 impl Log {
     const fn new(filter: Filter, most: usize) -> Self {
-        Self { filter, wanted: Newest::new(most), all: Vec::new() }
+        Self { filter, wanted: Newest::new(most, ANSWER_BYTES), all: Vec::new() }
     }
 
     fn see(&mut self, sequence: u64, content: Content) {
         let Content::Log(log) = content else { return };
         self.all.push(sequence);
         if self.filter.wants(&log) && self.filter.is_recent(log.event_time.as_ref()) {
-            self.wanted.see(sequence, log);
+            // In an answer each has a tag and a length.
+            self.wanted.see(sequence, log.encoded_len() + 8, log);
         }
     }
 
@@ -82,13 +85,7 @@ impl Log {
 
     /// The answer, without the oldest lines that would make it too large.
     fn response(self) -> GetSandboxLogsResponse {
-        let mut room = ANSWER_BYTES;
-        let fits = |log: &SandboxLogLine| {
-            let left = room.checked_sub(log.encoded_len() + 8);
-            room = left.unwrap_or(0);
-            left.is_some()
-        };
-        let mut logs = self.wanted.newest_first().take_while(fits).collect::<Vec<_>>();
+        let mut logs = self.wanted.newest_first().collect::<Vec<_>>();
         logs.reverse();
         GetSandboxLogsResponse { logs, buffer_total: u32::try_from(self.all.len()).unwrap_or(u32::MAX) }
     }

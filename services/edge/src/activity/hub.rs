@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::lines::News;
 
-/// News that are kept for a follower that is slower than the others.
-const KEPT: usize = 256;
+/// News that are kept of each sandbox for a follower that is slower than the others: some 256 KiB of the longest lines.
+/// Whoever is slower still reads on in pages.
+const KEPT: usize = 32;
 
 /// The sandboxes that are followed. Clones share them.
 #[derive(Clone, Debug)]
@@ -130,21 +131,25 @@ impl Receiver {
                 self.restarts += u64::from(matches!(news, News::Restarted));
                 Told::News(news)
             }
-            Err(RecvError::Lagged(_)) => self.catch_up(),
+            Err(RecvError::Lagged(_)) if self.pass_over() => Told::News(News::Restarted),
+            Err(RecvError::Lagged(_)) => Told::Lagged,
             // Fails only if the sender is gone, and the hub keeps it as long as this receiver is there.
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 
-    /// Passes over all news that are kept: some of them may be older than a restart of which the word was dropped.
-    fn catch_up(&mut self) -> Told {
+    /// Passes over all news that are kept, because what is stored is read from now on; whether a restart was among them, or
+    /// among those that were dropped.
+    pub(crate) fn pass_over(&mut self) -> bool {
         // Nothing is told meanwhile.
         let state = self.hub.lock();
         self.news = self.news.resubscribe();
-        match std::mem::replace(&mut self.restarts, state.restarts) {
-            restarts if restarts == state.restarts => Told::Lagged,
-            _ => Told::News(News::Restarted),
-        }
+        std::mem::replace(&mut self.restarts, state.restarts) != state.restarts
+    }
+
+    /// Whether a restart was told that this one has not heard of yet.
+    pub(crate) fn is_restarted(&self) -> bool {
+        self.hub.lock().restarts != self.restarts
     }
 }
 

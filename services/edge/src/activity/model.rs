@@ -31,7 +31,7 @@ const PAGE: usize = 3;
 enum Act {
     /// A line of the sandbox, or of another one, is stored.
     Store(Kind, bool),
-    /// The oldest so many messages go.
+    /// The oldest so many messages go, never the newest of all, which may still be on its way.
     Trim(usize),
     Save,
     RollBack,
@@ -116,13 +116,19 @@ struct Edge {
     hub: Hub,
     seen: Seen,
     feed: VecDeque<(Stored, u64)>,
+    /// A message was lost; another one that comes shows it.
+    lost: bool,
+    /// The connection was lost, which is known,
     gap: bool,
+    /// and the stream has not been looked at since.
+    doubt: bool,
 }
 
 impl Edge {
-    fn look(&mut self, life: &Life, find: bool) -> Shows {
-        let sequence = self.seen.newest().filter(|_| find).map(|(sequence, _)| sequence);
-        let found = sequence.and_then(|sequence| life.at(sequence)).map(|stored| stored.line.stored);
+    fn look(&mut self, life: &Life) -> Shows {
+        let newest = self.seen.newest();
+        let found = newest.and_then(|(sequence, _)| life.at(sequence)).map(|stored| stored.line.stored);
+        self.doubt = false;
         let shows = self.seen.look(life.state(), found);
         if shows == Shows::Restarted {
             self.hub.restarted();
@@ -136,16 +142,27 @@ impl Edge {
         self.hub.gap(after);
     }
 
-    /// Hears everything that is on its way.
-    fn rest(&mut self, life: &Life) {
-        while self.gap || !self.feed.is_empty() {
-            self.deliver(life);
+    fn compare(&mut self, life: &Life) {
+        if self.look(life) == Shows::Missed {
+            self.missed(life);
         }
     }
 
+    /// Hears everything that is on its way, and finds what no message shows.
+    fn settle(&mut self, life: &Life) {
+        while self.gap || !self.feed.is_empty() {
+            self.deliver(life);
+        }
+        // What was there at one look has to have come by the next.
+        self.compare(life);
+        self.compare(life);
+    }
+
     fn deliver(&mut self, life: &Life) {
-        if std::mem::take(&mut self.gap) {
-            self.look(life, true);
+        let shown = self.lost && !self.feed.is_empty();
+        if std::mem::take(&mut self.gap) || shown {
+            self.lost = false;
+            self.look(life);
             self.missed(life);
         }
         let Some((Stored { mine, line }, before)) = self.feed.pop_front() else { return };
@@ -178,8 +195,6 @@ struct Client {
     /// but for those that the broker had lost when it resumed after one that it had not.
     lost: BTreeSet<u64>,
     shown: Vec<Item>,
-    /// How often the broker had come back when this was looked at last.
-    heard: u64,
 }
 
 impl Client {
@@ -187,23 +202,15 @@ impl Client {
         let news = edges[edge].hub.enter(MINE);
         let end = life.last + 1;
         let lines = Lines::tail(wanted.clone(), Begin { log: end, event: end }, life.last);
-        Self {
-            edge,
-            wanted,
-            news,
-            lines,
-            reading: None,
-            since: clock,
-            lost: BTreeSet::new(),
-            shown: Vec::new(),
-            heard: 0,
-        }
+        Self { edge, wanted, news, lines, reading: None, since: clock, lost: BTreeSet::new(), shown: Vec::new() }
     }
 
     /// Does one step; whether there was one to do.
-    fn step(&mut self, life: &Life, clock: u64) -> bool {
+    fn step(&mut self, edges: &[Edge; EDGES], life: &Life, clock: u64) -> bool {
         if let Some(page) = self.reading.take() {
-            self.lines.read(page);
+            if !self.news.is_restarted() {
+                self.lines.read(page);
+            }
             return true;
         }
         match self.lines.next() {
@@ -212,6 +219,9 @@ impl Client {
                 let warning = if text.contains("the broker lost") { Item::Restarted { clock } } else { Item::Lost };
                 self.shown.push(text.parse().map_or(warning, Item::Line));
             }
+            Next::Read(_) if self.news.pass_over() => self.lines.hear(&News::Restarted),
+            // A page waits until the stream was looked at.
+            Next::Read(_) if edges[self.edge].doubt => return false,
             Next::Read(from) => self.reading = Some(life.page(&self.wanted, from, PAGE)),
             Next::Wait => match self.news.next().now_or_never() {
                 Some(Told::News(news)) => self.lines.hear(&news),
@@ -234,8 +244,7 @@ impl Client {
         for item in &self.shown {
             match *item {
                 Item::Lost => lost = true,
-                // A page may have shown some of a new life before, and some of it may go before it is read.
-                Item::Restarted { clock } => (told, lost, silent) = (clock, true, None),
+                Item::Restarted { clock } => (told, lost) = (clock, true),
                 Item::Line(number) => {
                     assert!(number > last, "{number} is shown after {last}: {:?}", self.shown);
                     silent = silent.or(missing(told, number).filter(|_| !lost));
@@ -265,8 +274,6 @@ struct World {
     /// Where each line was, by its number.
     cursors: BTreeMap<u64, Cursor>,
     edges: [Edge; EDGES],
-    /// How often the broker has come back.
-    returned: u64,
     clients: Vec<Client>,
 }
 
@@ -274,14 +281,21 @@ impl World {
     fn new() -> Self {
         let life = Life::default();
         let edge = |_| {
-            let mut edge = Edge { hub: Hub::keeping(KEPT), seen: Seen::default(), feed: VecDeque::new(), gap: false };
-            edge.look(&life, false);
+            let mut edge = Edge {
+                hub: Hub::keeping(KEPT),
+                seen: Seen::default(),
+                feed: VecDeque::new(),
+                lost: false,
+                gap: false,
+                doubt: false,
+            };
+            edge.look(&life);
             edge.missed(&life);
             edge
         };
         let edges = std::array::from_fn(edge);
         let (stored, cursors, clients) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Self { saved: life.clone(), life, lives: 0, clock: 0, stored, cursors, edges, returned: 0, clients }
+        Self { saved: life.clone(), life, lives: 0, clock: 0, stored, cursors, edges, clients }
     }
 
     fn store(&mut self, kind: Kind, mine: bool) {
@@ -311,11 +325,10 @@ impl World {
     /// tell of what was lost before anybody knew of it.
     fn begin(&mut self, life: Life) {
         for edge in &mut self.edges {
-            edge.rest(&self.life);
-            edge.gap = true;
+            edge.settle(&self.life);
+            (edge.gap, edge.doubt) = (true, true);
         }
         self.life = life;
-        self.returned += 1;
     }
 
     fn act(&mut self, act: Act) {
@@ -324,7 +337,7 @@ impl World {
             // Not what edges would know a way back by, before they have looked.
             Act::Trim(_) if self.edges.iter().any(|edge| edge.gap) => {}
             Act::Trim(count) => {
-                let went = self.life.kept.drain(..count.min(self.life.kept.len())).last();
+                let went = self.life.kept.drain(..count.min(self.life.kept.len().saturating_sub(1))).last();
                 self.life.trimmed = went.map_or(self.life.trimmed, |went| went.line.sequence);
             }
             Act::Save => self.saved = self.life.clone(),
@@ -335,21 +348,15 @@ impl World {
                 self.saved = self.life.clone();
             }
             Act::Deliver(edge) => self.edges[edge].deliver(&self.life),
-            Act::Lose(edge) => self.edges[edge].gap |= self.edges[edge].feed.pop_front().is_some(),
-            Act::Look(edge) => {
-                let edge = &mut self.edges[edge];
-                // A connection that was lost is known to have been.
-                if !edge.gap && edge.look(&self.life, false) == Shows::Missed {
-                    edge.missed(&self.life);
-                }
-            }
+            Act::Lose(edge) => self.edges[edge].lost |= self.edges[edge].feed.pop_front().is_some(),
+            Act::Look(edge) => self.edges[edge].compare(&self.life),
             Act::Open(edge, events) => {
                 let wanted = Wanted { events, ..all() };
                 self.clients.push(Client::open(&self.edges, edge, wanted, &self.life, self.clock));
             }
             Act::Step(client) => {
                 if let Some(client) = self.clients.get_mut(client) {
-                    client.step(&self.life, self.clock);
+                    client.step(&self.edges, &self.life, self.clock);
                 }
             }
             Act::Resume(client) => self.resume(client),
@@ -357,15 +364,6 @@ impl World {
     }
 
     fn resume(&mut self, client: usize) {
-        // Who breaks off between the broker's return and the word of it has shown lines of a new life at an old place. No
-        // client is that fast: here it hears the word first.
-        if let Some(client) = self.clients.get_mut(client)
-            && self.returned > client.heard
-        {
-            self.edges[client.edge].rest(&self.life);
-            while client.step(&self.life, self.clock) {}
-            client.heard = self.returned;
-        }
         let (edges, life) = (&self.edges, &self.life);
         let Some(client) = self.clients.get_mut(client) else { return };
         let edge = (client.edge + 1) % EDGES;
@@ -397,16 +395,10 @@ impl World {
     /// Everything comes to rest: feeds tell what they have, edges look, and readers take.
     fn settle(&mut self) {
         for edge in &mut self.edges {
-            edge.rest(&self.life);
-            // What was there at one look has to have come by the next.
-            for _ in 0..2 {
-                if edge.look(&self.life, false) == Shows::Missed {
-                    edge.missed(&self.life);
-                }
-            }
+            edge.settle(&self.life);
         }
         for client in &mut self.clients {
-            while client.step(&self.life, self.clock) {}
+            while client.step(&self.edges, &self.life, self.clock) {}
         }
     }
 }

@@ -9,7 +9,7 @@ use roadstead_door::status::unavailable;
 use roadstead_proto::activity::{Kind, LINES};
 use roadstead_proto::cursor::{Cursor, Incarnation};
 use roadstead_service_kit::status::Status;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tonic::Code;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ use super::resume;
 
 /// Pages of all streams that are read at a time.
 const READS: usize = 16;
-/// Likewise of those that go through all there is: apart, so that streams do not wait for them.
+/// Those that go through all there is of a sandbox at a time: apart, so that streams do not wait for them.
 const SCANS: usize = 8;
 /// What one stream reads at a time, and holds until its client has taken it.
 const PAGE: Limit = Limit { lines: 100, bytes: 64 * 1024 };
@@ -28,9 +28,12 @@ const SCAN: Limit = Limit { lines: 500, bytes: 1024 * 1024 };
 /// Reads lines. Clones share the connection and what is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
+    bus: Bus,
     stream: activity::Reader,
     /// How the stream stood when it was looked at last.
     state: watch::Sender<Option<State>>,
+    /// How often the broker had been connected to when the feed was compared last with what is stored.
+    compared: watch::Sender<u64>,
     reads: Arc<Semaphore>,
     scans: Arc<Semaphore>,
 }
@@ -38,8 +41,10 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(bus: &Bus) -> Self {
         Self {
+            bus: bus.clone(),
             stream: activity::Reader::new(bus),
             state: watch::Sender::new(None),
+            compared: watch::Sender::new(0),
             reads: Arc::new(Semaphore::new(READS)),
             scans: Arc::new(Semaphore::new(SCANS)),
         }
@@ -61,22 +66,46 @@ impl Reader {
         }
     }
 
-    /// The next page from `from` on, for a stream.
+    /// How often the broker has been connected to.
+    pub(crate) fn connects(&self) -> u64 {
+        self.bus.connects()
+    }
+
+    /// The feed was compared with what is stored, after so many connects, and everybody was told what that shows.
+    pub(crate) fn compared(&self, connects: u64) {
+        self.compared.send_replace(connects);
+    }
+
+    /// The next page from `from` on, for a stream. Where the connection was lost, only after the feed was compared: the
+    /// broker may have come back with another stream.
     pub(crate) async fn page(&self, of: Subjects, from: u64) -> Result<Page, ReadError> {
+        let is_known = |compared: &u64| *compared == self.connects();
+        self.compared.subscribe().wait_for(is_known).await.map_err(|_| ReadError::Unavailable)?;
         let _turn = self.reads.acquire().await.map_err(|_| ReadError::Unavailable)?;
         let (page, remaining) = self.read(of, from, PAGE).await?;
         let lost = self.has_lost(of, from, remaining).await?;
+        if !is_known(&self.compared.borrow()) {
+            return Err(ReadError::Unavailable);
+        }
         Ok(Page { lost, ..page })
     }
 
+    /// A turn to go through all there is of a sandbox, and to hold what was found.
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, ReadError> {
+        Arc::clone(&self.scans).acquire_owned().await.map_err(|_| ReadError::Unavailable)
+    }
+
     /// Goes through all there is, and takes it as it finds it. A sandbox that writes faster than this reads would never
-    /// end it: twice of what there can be is enough.
-    pub(crate) async fn scan(&self, of: Subjects, mut see: impl FnMut(Line)) -> Result<(), ReadError> {
+    /// end it: twice what there can be of both kinds is enough.
+    pub(crate) async fn scan(
+        &self,
+        _turn: &OwnedSemaphorePermit,
+        of: Subjects,
+        mut see: impl FnMut(Line),
+    ) -> Result<(), ReadError> {
         let (mut from, mut seen) = (1, 0);
-        while seen < 4 * LINES as usize {
-            let turn = self.scans.acquire().await.map_err(|_| ReadError::Unavailable)?;
+        while seen < 2 * Kind::ALL.len() * LINES as usize {
             let (page, _) = self.read(of, from, SCAN).await?;
-            drop(turn);
             (from, seen) = (page.through + 1, seen + page.lines.len());
             page.lines.into_iter().for_each(&mut see);
             if page.end {

@@ -32,7 +32,7 @@ impl<'a> Tail<'a> {
         let asked = if request.log_tail_lines == 0 { DEFAULT } else { request.log_tail_lines.min(LINES) };
         let logs = if request.follow_logs { asked } else { 0 };
         let events = if request.follow_events { request.event_tail.min(EVENTS) } else { 0 };
-        Self { filter, logs: Newest::new(logs as usize), events: Newest::new(events as usize) }
+        Self { filter, logs: Newest::new(logs as usize, usize::MAX), events: Newest::new(events as usize, usize::MAX) }
     }
 
     /// Whether there is nothing to look for.
@@ -46,9 +46,9 @@ impl<'a> Tail<'a> {
             return;
         }
         match &line.content {
-            Content::Log(log) if self.filter.wants(log) => self.logs.see(line.sequence, ()),
+            Content::Log(log) if self.filter.wants(log) => self.logs.see(line.sequence, 0, ()),
             Content::Log(_) => {}
-            Content::Event(_) => self.events.see(line.sequence, ()),
+            Content::Event(_) => self.events.see(line.sequence, 0, ()),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Whoever asks joins a request that has not been sent yet, never one that has: its answer may be older than the
 //! question.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::hub::Hub;
 use super::shown::Shown;
 
-/// Sandboxes in one request.
+/// Sandboxes in one request; in one after a failure half as many as in that: what cannot be read keeps no other back.
 const BATCH: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -31,8 +31,17 @@ pub(crate) struct Entries(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    wanted: Mutex<HashMap<Uuid, Waiters>>,
+    wanted: Mutex<Wanted>,
     more: Notify,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    waiters: HashMap<Uuid, Waiters>,
+    /// Each that is wanted, in the order in which they are asked for.
+    order: VecDeque<Uuid>,
+    /// Sandboxes in the next request.
+    most: usize,
 }
 
 type Waiters = Vec<oneshot::Sender<()>>;
@@ -50,7 +59,7 @@ impl Entries {
     pub(crate) fn refresh(&self, ids: impl IntoIterator<Item = Uuid>) {
         let mut wanted = self.lock();
         for id in ids {
-            wanted.entry(id).or_default();
+            wanted.of(id);
         }
         drop(wanted);
         self.0.more.notify_one();
@@ -63,7 +72,7 @@ impl Entries {
     /// If nothing is read any more.
     pub(crate) async fn read(&self, id: Uuid) -> Result<(), Stopped> {
         let (done, read) = oneshot::channel();
-        self.lock().entry(id).or_default().push(done);
+        self.lock().of(id).push(done);
         self.0.more.notify_one();
         read.await.map_err(|_| Stopped)
     }
@@ -85,7 +94,7 @@ impl Entries {
                     }
                     Err(reason) => {
                         tracing::warn!(reason, sandboxes = batch.len(), "cannot read watched sandboxes; trying on");
-                        self.put_back(batch);
+                        self.failed(batch);
                         tokio::time::sleep(pause).await;
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
@@ -93,14 +102,14 @@ impl Entries {
             }
         };
         stop.run_until_cancelled(reading).await;
-        self.lock().clear();
+        *self.lock() = Wanted::default();
     }
 
     /// Takes the next batch: what is wanted from here on is a question for a later one.
     pub(super) fn take(&self) -> Batch {
-        let mut wanted = self.lock();
-        let ids = wanted.keys().take(BATCH).copied().collect::<Vec<_>>();
-        ids.into_iter().filter_map(|id| wanted.remove_entry(&id)).collect()
+        let Wanted { waiters, order, most } = &mut *self.lock();
+        let most = order.len().min(*most);
+        order.drain(..most).filter_map(|id| waiters.remove_entry(&id)).collect()
     }
 
     /// Hands out what was read, in the order it was asked for; what the reply left out is asked for again.
@@ -118,19 +127,45 @@ impl Entries {
                 let _gone = waiter.send(());
             }
         }
-        self.put_back(left_out);
+        let mut wanted = self.lock();
+        wanted.most = (wanted.most * 2).min(BATCH);
+        wanted.put_back(left_out);
     }
 
-    pub(super) fn put_back(&self, batch: Batch) {
+    /// There was no answer, or none that can be used.
+    pub(super) fn failed(&self, batch: Batch) {
         let mut wanted = self.lock();
+        wanted.most = (batch.len() / 2).max(1);
+        wanted.put_back(batch);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wanted> {
+        self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { waiters: HashMap::new(), order: VecDeque::new(), most: BATCH }
+    }
+}
+
+impl Wanted {
+    /// Has these asked for again, after all others.
+    fn put_back(&mut self, batch: Batch) {
         for (id, mut waiters) in batch {
             waiters.retain(|waiter| !waiter.is_closed());
-            wanted.entry(id).or_default().extend(waiters);
+            self.of(id).extend(waiters);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, Waiters>> {
-        self.0.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Who waits for this one, which is wanted from now on.
+    fn of(&mut self, id: Uuid) -> &mut Waiters {
+        let Self { waiters, order, .. } = self;
+        waiters.entry(id).or_insert_with(|| {
+            order.push_back(id);
+            Waiters::new()
+        })
     }
 }
 
@@ -166,7 +201,7 @@ mod tests {
     /// Asks, and gives what the asker waits for.
     fn ask(entries: &Entries, id: Uuid) -> oneshot::Receiver<()> {
         let (done, read) = oneshot::channel();
-        entries.lock().entry(id).or_default().push(done);
+        entries.lock().of(id).push(done);
         read
     }
 
@@ -203,12 +238,31 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_read_lets_others_pass() {
+        let (entries, hub, bad) = (Entries::default(), Hub::default(), Uuid::from_u128(7));
+        entries.refresh((1..=20).map(Uuid::from_u128));
+        let mut requests = 0;
+        while entries.lock().order.iter().any(|id| *id != bad) {
+            let batch = entries.take();
+            requests += 1;
+            if batch.iter().any(|(id, _)| *id == bad) {
+                entries.failed(batch);
+            } else {
+                let versions = vec![1; batch.len()];
+                entries.settle(batch, reply(&versions), &hub);
+            }
+        }
+        assert!(requests < 20, "{requests} requests");
+        assert_eq!(entries.take().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), [bad]);
+    }
+
+    #[test]
     fn a_failed_request_is_repeated_for_those_who_still_wait() {
         let (entries, id) = (Entries::default(), Uuid::from_u128(1));
         let (waits, gone) = (ask(&entries, id), ask(&entries, id));
         drop(gone);
         let batch = entries.take();
-        entries.put_back(batch);
+        entries.failed(batch);
         assert_eq!(entries.take()[0].1.len(), 1);
         drop(waits);
     }

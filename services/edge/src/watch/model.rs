@@ -193,7 +193,7 @@ impl Edge {
     fn answer(&mut self, comes: bool) {
         match self.asked.take() {
             Some((batch, reply)) if comes => self.entries.settle(batch, reply, &self.hub),
-            Some((batch, _)) => self.entries.put_back(batch),
+            Some((batch, _)) => self.entries.failed(batch),
             None => {}
         }
     }
@@ -416,7 +416,10 @@ impl World {
             }
             edge.answer(false);
             edge.ask(&self.database);
-            edge.answer(true);
+            while edge.asked.is_some() {
+                edge.answer(true);
+                edge.ask(&self.database);
+            }
         }
         for client in &mut self.clients {
             while client.take(&self.database) && !client.ended {}
