@@ -55,6 +55,12 @@ pub fn observe(bridge_id: Uuid) -> String {
 /// [`observe`] of every bridge.
 pub const OBSERVE_ANY: &str = "roadstead.bridge.*.ReportProviderReadiness";
 
+/// What each bridge tells the others of itself: `internal::BridgePresence`.
+pub const PRESENCE: &str = "roadstead.bridge.presence";
+
+/// An operator's request to even the sessions of all bridges out: empty, `internal::Rebalanced` back from any of them.
+pub const REBALANCE: &str = "roadstead.bridge.rebalance";
+
 /// An operator's request to admission.
 #[must_use]
 pub fn admin(call: AdminCall) -> String {

@@ -11,6 +11,7 @@ mod own_only;
 mod readiness;
 mod rejected;
 mod restarted;
+mod rolling;
 mod settled;
 mod silent;
 mod slow_reader;

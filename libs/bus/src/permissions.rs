@@ -81,8 +81,9 @@ impl Permissions {
     fn supervisor_bridge(&mut self) {
         self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW, subject::CLOCK]);
         self.publish([Kind::Log.subjects()]);
-        self.publish([subject::OBSERVE_ANY]);
-        self.serves([subject::OBSERVE_ANY]);
+        self.publish([subject::OBSERVE_ANY, subject::PRESENCE]);
+        self.follows([subject::PRESENCE.to_owned()]);
+        self.serves([subject::OBSERVE_ANY, subject::REBALANCE]);
         self.sees(&[Part::Stream(Stream::Reports)]);
         self.reads(&[Bucket::Snapshots, Bucket::Sandboxes]);
         self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.feed("*.*")]);
@@ -90,7 +91,7 @@ impl Permissions {
 
     fn operator(&mut self) {
         self.publish(subject::AdminCall::ALL.iter().map(|call| subject::admin(*call)));
-        self.publish(["$SRV.>"]);
+        self.publish([subject::REBALANCE, "$SRV.>"]);
     }
 
     fn publish<S: Into<String>>(&mut self, subjects: impl IntoIterator<Item = S>) {

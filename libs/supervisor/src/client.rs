@@ -1,19 +1,19 @@
 //! The supervisor: one session after another, until it is stopped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::Rng as _;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Certificate, Endpoint};
 use uuid::Uuid;
 
 use crate::applied::Applied;
 use crate::apply::{Store, StoreError};
 use crate::behaviour::Behaviour;
-use crate::calls;
+use crate::bridges::Bridges;
 use crate::log::{self, Lines, Log};
 use crate::observed::{ConfigSeen, EnvironmentSeen, Observation};
 use crate::session::{self, End};
@@ -99,7 +99,7 @@ impl Supervisor {
     /// If the settings cannot be used. A bridge that is away is no error.
     #[allow(clippy::disallowed_methods, reason = "the handle owns the task and stops it")]
     pub fn start(settings: Settings) -> Result<Self, StartError> {
-        let endpoints = endpoints(&settings)?;
+        let bridges = Bridges::of(&settings)?;
         let token = settings.token.load()?;
         let store = settings.folder.clone().map(Store::open).transpose()?.map(Arc::new);
         let sandbox_id = token.sandbox_id();
@@ -119,7 +119,7 @@ impl Supervisor {
             lines,
         };
         let stop = CancellationToken::new();
-        let task = tokio::spawn(client.run(endpoints, stop.clone()));
+        let task = tokio::spawn(client.run(bridges, stop.clone()));
         let _stop_when_dropped = stop.clone().drop_guard();
         Ok(Self { sandbox_id, behaviour, exit, status, log, _stop_when_dropped, stop, task })
     }
@@ -172,11 +172,13 @@ impl Supervisor {
 }
 
 impl Client {
-    async fn run(mut self, endpoints: Vec<Endpoint>, stop: CancellationToken) {
+    async fn run(mut self, bridges: Bridges, stop: CancellationToken) {
         let mut failures = 0;
-        for endpoint in endpoints.iter().cycle() {
+        let mut own = bridges.known.iter().cycle();
+        let mut peer = None;
+        while let Some(endpoint) = peer.as_ref().or_else(|| own.next()) {
             let began = Instant::now();
-            let end = session::run(&mut self, endpoint, &stop).await;
+            let end = session::run(&mut self, endpoint, peer.is_some(), &stop).await;
             let session = self.ended(&end);
             if stop.is_cancelled() || self.is_done(&end) {
                 return;
@@ -184,7 +186,16 @@ impl Client {
             if session && began.elapsed() >= self.settings.backoff.steady {
                 failures = 0;
             }
-            let pause = self.settings.backoff.pause(failures, rand::rng().random());
+            peer = match &end {
+                End::Redirected(address) => bridges.peer(address),
+                _ => None,
+            };
+            // Who is sent elsewhere goes at once, but is not chased round and round.
+            let pause = if peer.is_some() && failures == 0 {
+                Duration::ZERO
+            } else {
+                self.settings.backoff.pause(failures, rand::rng().random())
+            };
             failures = failures.saturating_add(1);
             tracing::info!(reason = %end, ?pause, "not connected; trying again");
             tokio::select! {
@@ -217,15 +228,4 @@ impl Client {
             observer.tell(observation);
         }
     }
-}
-
-fn endpoints(settings: &Settings) -> Result<Vec<Endpoint>, StartError> {
-    if settings.bridges.is_empty() {
-        return Err(StartError::NoBridge);
-    }
-    let authority = match &settings.ca {
-        Some(path) => Some(Certificate::from_pem(std::fs::read(path).map_err(StartError::Authority)?)),
-        None => None,
-    };
-    settings.bridges.iter().map(|address| calls::endpoint(address, authority.as_ref())).collect()
 }

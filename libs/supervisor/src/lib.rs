@@ -8,6 +8,7 @@ mod applied;
 mod apply;
 mod backoff;
 mod behaviour;
+mod bridges;
 mod calls;
 mod client;
 mod log;

@@ -59,6 +59,8 @@ pub(crate) enum End {
     Refused(Status),
     /// The bridge cannot be reached.
     Unreachable(tonic::transport::Error),
+    /// The bridge hands the sandbox over to the one at this address.
+    Redirected(String),
     /// The bridge did something that the protocol does not allow, or did not do what it demands.
     Broken(&'static str),
 }
@@ -69,6 +71,7 @@ impl fmt::Display for End {
             Self::Stopped => formatter.write_str("stopped"),
             Self::Refused(status) => write!(formatter, "{:?}: {}", status.code(), status.message()),
             Self::Unreachable(error) => write!(formatter, "the bridge cannot be reached: {error}"),
+            Self::Redirected(address) => write!(formatter, "redirected to {address}"),
             Self::Broken(what) => formatter.write_str(what),
         }
     }
@@ -80,7 +83,7 @@ impl End {
         match self {
             Self::Stopped => true,
             Self::Refused(status) => status.code() == Code::FailedPrecondition,
-            Self::Unreachable(_) | Self::Broken(_) => false,
+            Self::Unreachable(_) | Self::Redirected(_) | Self::Broken(_) => false,
         }
     }
 }
@@ -94,9 +97,9 @@ enum Done {
     Observed(Result<Option<Duration>, Status>),
 }
 
-/// Connects and has one session.
-pub(crate) async fn run(client: &mut Client, endpoint: &Endpoint, stop: &CancellationToken) -> End {
-    match stop.run_until_cancelled(open(client, endpoint)).await {
+/// Connects, at the word of another bridge if `redirected`, and has one session.
+pub(crate) async fn run(client: &mut Client, endpoint: &Endpoint, redirected: bool, stop: &CancellationToken) -> End {
+    match stop.run_until_cancelled(open(client, endpoint, redirected)).await {
         None => End::Stopped,
         Some(Err(end)) => end,
         Some(Ok(session)) => session.follow(client, stop).await,
@@ -143,7 +146,7 @@ impl Retry {
     }
 }
 
-async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> {
+async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Result<Session, End> {
     let channel = endpoint.connect().await.map_err(End::Unreachable)?;
     let mut api = OpenShellClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
     // Someone may have put a fresh token there; and one that has run out is good for one thing still.
@@ -165,7 +168,8 @@ async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> 
         connection_epoch: client.connection_epoch,
         supports_config_push: true,
         supports_provider_readiness: client.settings.reports_readiness,
-        ..SupervisorHello::default()
+        supports_session_redirect: true,
+        redirected,
     };
     queue(&outbound, ToBridge::Hello(hello))?;
     let request = calls::authorized(&client.token, ReceiverStream::new(messages)).map_err(End::Refused)?;
@@ -180,6 +184,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint) -> Result<Session, End> 
     match first.and_then(|message| message.payload) {
         Some(FromBridge::SessionAccepted(accepted)) => Ok(Session::begin(client, api, inbound, outbound, accepted)),
         Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
+        Some(FromBridge::SessionRedirect(redirect)) => Err(End::Redirected(redirect.peer_endpoint)),
         Some(_) => Err(End::Broken("the bridge did not begin with its acceptance")),
         None => Err(End::Broken("the bridge ended the session before it began")),
     }
@@ -317,6 +322,7 @@ impl Session {
         match message.payload {
             Some(FromBridge::ConfigUpdate(update)) => self.take(client, update, false).await,
             Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
+            Some(FromBridge::SessionRedirect(redirect)) => Err(End::Redirected(redirect.peer_endpoint)),
             // Relays are not served by this client; anything else is from a later version.
             _ => Ok(()),
         }

@@ -12,7 +12,8 @@ use crate::token::TokenSource;
 /// What a supervisor needs to know.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where bridges listen, such as `http://127.0.0.1:17671`. With several, the next one is tried after each failure.
+    /// Where bridges listen, such as `http://127.0.0.1:17671`. With several, the next one is tried after each failure. A
+    /// bridge may hand its supervisor over to one that is not among them.
     pub bridges: Vec<String>,
     /// Certificate authority of the bridges, as a PEM file; for `https` addresses.
     pub ca: Option<PathBuf>,

@@ -48,7 +48,8 @@ impl Plan {
         self
     }
 
-    /// A further flag for every process of a role, such as `--tokens=FILE`.
+    /// A further flag for every process of a role, such as `--tokens=FILE`. `{listen}` in it stands for the address where
+    /// that process serves.
     #[must_use]
     pub fn flag(mut self, role: Role, flag: impl Into<String>) -> Self {
         self.flags.push((role, flag.into()));
@@ -136,7 +137,8 @@ impl Stack {
             arguments.push(format!("--database-url=postgres://{}/{}", proxy.address(), login.database));
             postgres = Some(proxy);
         }
-        arguments.extend(flags);
+        let listens = listen.map(|listen| listen.to_string()).unwrap_or_default();
+        arguments.extend(flags.iter().map(|flag| flag.replace("{listen}", &listens)));
         let log = self.folder.path().join(format!("{}-{number}.log", role.name()));
         Node::new(role, number, admin, listen, arguments, log, broker, postgres)
     }

@@ -38,6 +38,7 @@ pub(crate) enum Command {
     /// What `roadstead admission list`, `show` and `settle` stand for
     #[command(hide = true)]
     Ledger(operate::ledger::Command),
+    Bridge(operate::bridge::Command),
     Keys(operate::keys::Command),
     Demo(demo::Command),
     Bench(bench::Command),

@@ -46,6 +46,7 @@ async fn run(command: Command, log: &LogSettings) -> anyhow::Result<()> {
         Command::Migrate(command) => command.run().await,
         Command::Recover(command) => command.run().await,
         Command::Ledger(command) => command.run().await,
+        Command::Bridge(command) => command.run().await,
         Command::Keys(command) => command.run(),
         Command::Demo(demo) => demo.run().await,
         Command::Bench(bench) => bench.run().await,

@@ -1,5 +1,6 @@
 //! The operator's commands that work on the deployment itself.
 
+pub(crate) mod bridge;
 pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod ledger;

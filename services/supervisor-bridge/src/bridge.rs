@@ -1,6 +1,6 @@
 //! What all sessions of this process share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use roadstead_bus::Bus;
 use roadstead_bus::bucket::Bucket;
@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::config::Times;
+use crate::config::{Endpoint, Rebalance, Times};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::observe::Holders;
+use crate::peers::Peers;
 use crate::sessions::Sessions;
 
 /// One process of the role.
@@ -30,6 +31,10 @@ pub(crate) struct Bridge {
     pub(crate) snapshots: Bucket,
     pub(crate) sandboxes: Bucket,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) peers: Mutex<Peers>,
+    /// Where supervisors that others hand over reach this process.
+    pub(crate) advertise: Option<Endpoint>,
+    pub(crate) rebalance: Rebalance,
     pub(crate) logs: Logs,
     pub(crate) metrics: Metrics,
     pub(crate) times: Times,

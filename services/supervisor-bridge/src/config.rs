@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use http::Uri;
 use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, KeysSettings};
 
 /// The supervisors' door: holds their sessions, sends them the configuration and environment of their sandboxes, and
@@ -42,6 +44,57 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_REREAD_SECONDS", default_value_t = 120,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub reread_seconds: u64,
+    /// Where supervisors that other bridges hand over reach this one, such as https://bridge-1.example:17671; without
+    /// it none is handed over to it
+    #[arg(long, env = "ROADSTEAD_ADVERTISE", value_name = "URL")]
+    pub advertise: Option<Endpoint>,
+    /// Whether it hands sessions over, a few at a time, while the bridges hold very different numbers of them
+    #[arg(long, env = "ROADSTEAD_REBALANCE", value_enum, default_value_t = Rebalance::Auto)]
+    pub rebalance: Rebalance,
+    /// Seconds for which a session that was handed over stays where it came to, unless that bridge stops
+    #[arg(long, env = "ROADSTEAD_SETTLE_SECONDS", default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub settle_seconds: u64,
+}
+
+/// When sessions are evened out among bridges.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rebalance {
+    /// When an operator says so, and slowly by itself.
+    Auto,
+    /// Only when an operator says so.
+    Never,
+}
+
+/// Where supervisors reach a bridge: scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(String);
+
+/// It is not such a URL.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("must be http:// or https:// with a host and a port, of at most 256 bytes")]
+pub struct NotAnEndpoint;
+
+impl Endpoint {
+    const BYTES: usize = 256;
+
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = NotAnEndpoint;
+
+    fn from_str(text: &str) -> Result<Self, NotAnEndpoint> {
+        let uri: Uri = text.parse().map_err(|_| NotAnEndpoint)?;
+        let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+        let bare = matches!(uri.path(), "" | "/") && uri.query().is_none();
+        let fits = scheme && bare && uri.port().is_some() && text.len() <= Self::BYTES && !text.contains('@');
+        if fits { Ok(Self(text.to_owned())) } else { Err(NotAnEndpoint) }
+    }
 }
 
 /// The times of a session.
@@ -51,6 +104,8 @@ pub struct Times {
     pub heartbeat: Duration,
     /// After which entries are read again.
     pub reread: Duration,
+    /// For which a session that was handed over stays.
+    pub settle: Duration,
 }
 
 impl Config {
@@ -60,6 +115,23 @@ impl Config {
         Times {
             heartbeat: Duration::from_secs(self.heartbeat_seconds),
             reread: Duration::from_secs(self.reread_seconds),
+            settle: Duration::from_secs(self.settle_seconds),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_scheme_host_and_port() {
+        for good in ["http://127.0.0.1:1", "https://bridge-1.example:17671", "https://[::1]:443/"] {
+            assert!(good.parse::<Endpoint>().is_ok(), "{good}");
+        }
+        let long = format!("http://{}:1", "a".repeat(256));
+        for bad in ["", "bridge:1", "ftp://b:1", "http://b", "http://b:1/x", "http://b:1/?q", "http://u@b:1", &long] {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
     }
 }

@@ -47,11 +47,13 @@ pub enum End {
     NoBroker,
     /// This process stops.
     Draining,
+    /// Other bridges hold fewer sessions.
+    Rebalanced,
 }
 
 impl End {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Closed,
         Self::Lost,
         Self::Silent,
@@ -69,6 +71,7 @@ impl End {
         Self::Restored,
         Self::NoBroker,
         Self::Draining,
+        Self::Rebalanced,
     ];
 
     /// A word for reports, logs and metrics.
@@ -92,6 +95,7 @@ impl End {
             Self::Restored => "restored",
             Self::NoBroker => "no_broker",
             Self::Draining => "draining",
+            Self::Rebalanced => "rebalanced",
         }
     }
 
@@ -115,6 +119,7 @@ impl End {
             Self::JudgedGone => unavailable("this process was out of touch; connect again"),
             Self::Restored => unavailable("the database was restored; connect again"),
             Self::NoBroker | Self::Draining => stopping(),
+            Self::Rebalanced => unavailable("another bridge holds fewer sessions; connect to that one"),
         }
     }
 
@@ -123,7 +128,12 @@ impl End {
     #[must_use]
     pub const fn patience(self) -> Duration {
         match self {
-            Self::TokenExpired | Self::JudgedGone | Self::Restored | Self::NoBroker | Self::Draining => RETURN,
+            Self::TokenExpired
+            | Self::JudgedGone
+            | Self::Restored
+            | Self::NoBroker
+            | Self::Draining
+            | Self::Rebalanced => RETURN,
             _ => Duration::ZERO,
         }
     }

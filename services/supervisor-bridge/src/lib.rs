@@ -1,9 +1,10 @@
 //! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
 //!
 //! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it observes of providers, [`over`] when the projection
-//! says that it is over, [`logs::allowance`] how much a sandbox may log. Around them: [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the transport
+//! says that it is over, [`logs::allowance`] how much a sandbox may log, [`balance`] who hands over how many sessions to whom. Around them: [`presence`] is what bridges know of each other, [`handover`] how sessions go, [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the transport
 //! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
+pub mod balance;
 mod bootstrap;
 mod bridge;
 mod config;
@@ -11,6 +12,7 @@ pub mod end;
 mod entrance;
 mod entries;
 pub mod entry;
+mod handover;
 pub mod logs;
 mod metrics;
 mod observe;
@@ -18,6 +20,8 @@ mod open;
 mod outbox;
 pub mod over;
 mod own;
+pub mod peers;
+mod presence;
 mod read;
 pub mod readiness;
 mod renew;
@@ -29,11 +33,12 @@ mod sessions;
 pub mod slots;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use roadstead_bus::bucket::Bucket;
 use roadstead_bus::door::CommandClient;
+use roadstead_bus::service;
 use roadstead_bus::topology::{self, Part};
 use roadstead_bus::{Bus, ConnectSettings};
 use roadstead_door::auth::{Chain, SandboxTokens};
@@ -51,10 +56,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use config::{Config, Times};
+pub use config::{Config, Endpoint, NotAnEndpoint, Rebalance, Times};
 
 use bridge::Bridge;
-use end::End;
 use entrance::Entrance;
 use sessions::Sessions;
 
@@ -63,10 +67,12 @@ const ROLE: Role = Role::SupervisorBridge;
 const COMMANDS: usize = 32_768;
 /// Entries that are read again at the same time.
 const READS: usize = 32;
+/// Name of its micro service.
+const NAME: &str = "supervisor-bridge";
+/// Requests of other bridges and of operators that are worked on at a time.
+const SLOTS: usize = 16;
 /// How often it is measured how far supervisors are behind.
 const MEASURE: Duration = Duration::from_secs(5);
-/// The sessions of a process that stops end within this time, but always within half of what it has.
-const SPREAD: Duration = Duration::from_secs(3);
 const PARTS: [Part; 3] = [Part::Stream(Stream::Reports), Part::Bucket(Name::Snapshots), Part::Bucket(Name::Sandboxes)];
 
 /// Runs the role until shutdown is requested.
@@ -75,7 +81,19 @@ const PARTS: [Part; 3] = [Part::Stream(Stream::Reports), Part::Bucket(Name::Snap
 /// If it cannot start, or an essential task ends early.
 pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let times = config.times();
-    let Config { broker, keys, admin, listen, tls_cert, tls_key, max_sessions, opening_sessions, .. } = config;
+    let Config {
+        broker,
+        keys,
+        admin,
+        listen,
+        tls_cert,
+        tls_key,
+        max_sessions,
+        opening_sessions,
+        advertise,
+        rebalance,
+        ..
+    } = config;
     let keys = keys.load(ROLE)?;
     let id = Uuid::new_v4();
     let service = Service::start(ROLE, &admin).await?;
@@ -110,6 +128,9 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         snapshots: Bucket::new(&bus, Name::Snapshots),
         sandboxes: Bucket::new(&bus, Name::Sandboxes),
         sessions: Arc::new(Sessions::default()),
+        peers: Mutex::default(),
+        advertise,
+        rebalance,
         logs: logs::Logs::default(),
         metrics: service.metrics.register(metrics::Metrics::register),
         times,
@@ -159,9 +180,11 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
             Ok::<_, Infallible>(())
         }
     });
-    tasks.essential(Phase::Background, "observations by way of other bridges", |stop| {
-        observe::serve(Arc::clone(&bridge), stop)
+    tasks.essential(Phase::Background, "requests of other bridges and of operators", |stop| {
+        let (bus, endpoints) = (bridge.bus.clone(), vec![observe::endpoint(&bridge), handover::endpoint(&bridge)]);
+        async move { service::serve(&bus, NAME, endpoints, SLOTS, stop).await }
     });
+    tasks.essential(Phase::Background, "presence", |stop| presence::run(Arc::clone(&bridge), stop));
     tasks.essential(Phase::Background, "measure", |stop| {
         let bridge = Arc::clone(&bridge);
         async move {
@@ -194,7 +217,7 @@ async fn serve(
     let closing = async {
         stop.cancelled().await;
         let deadline = Instant::now() + drain_deadline;
-        bridge.sessions.close_all(End::Draining, SPREAD.min(drain_deadline / 2));
+        handover::leave(&bridge, drain_deadline / 2);
         bridge.tasks.close();
         let settled = async {
             bridge.tasks.wait().await;

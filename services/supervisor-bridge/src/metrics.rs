@@ -24,6 +24,7 @@ pub(crate) struct Metrics {
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
     ended: Family<Reason, Counter>,
+    moves: Family<Reason, Counter>,
     updates: Family<Update, Counter>,
     update_wait: Histogram,
     results: Family<Outcome, Counter>,
@@ -81,6 +82,7 @@ impl Metrics {
             accepted: Counter::default(),
             refused: Counter::default(),
             ended: Family::default(),
+            moves: Family::default(),
             updates: Family::default(),
             update_wait: Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0]),
             results: Family::default(),
@@ -125,6 +127,7 @@ impl Metrics {
             metrics.log_lines_dropped.clone(),
         );
         registry.register("sessions_ended", "Sessions that ended, by reason", metrics.ended.clone());
+        registry.register("session_moves", "Sessions handed over to other bridges, by reason", metrics.moves.clone());
         registry.register("session_updates", "Updates that were sent", metrics.updates.clone());
         registry.register(
             "session_update_wait_seconds",
@@ -164,6 +167,10 @@ impl Metrics {
         if lines > 0 {
             self.log_lines_dropped.get_or_create(&Reason { reason }).inc_by(lines);
         }
+    }
+
+    pub(crate) fn moved(&self, end: End) {
+        self.moves.get_or_create(&Reason { reason: end.word() }).inc();
     }
 
     pub(crate) fn ended(&self, end: End) {

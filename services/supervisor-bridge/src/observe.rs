@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::RequestError;
-use roadstead_bus::service::{self, Endpoint, ServeError};
+use roadstead_bus::service::Endpoint;
 use roadstead_door::status::{busy, decode, unavailable};
 use roadstead_door::{Call, Reply};
 use roadstead_proto::api::v1::{
@@ -21,7 +21,6 @@ use roadstead_proto::sealing::open_token;
 use roadstead_proto::subject::{self, ConfigCall};
 use roadstead_service_kit::clock;
 use roadstead_service_kit::status::{Status as RichStatus, to_bytes};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use uuid::Uuid;
 
@@ -33,10 +32,6 @@ use crate::read;
 use crate::readiness::{OBSERVATION_TTL, REPORT_INTERVAL, Refused};
 use crate::sessions::NotHeld;
 
-/// Name of the micro service.
-const NAME: &str = "supervisor-bridge";
-/// Requests of other bridges that are worked on at a time.
-const SLOTS: usize = 16;
 /// How long another bridge may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,14 +58,10 @@ pub(crate) async fn observe(
     observed.map(Reply::new)
 }
 
-/// Serves other bridges, to which a supervisor may speak about a session of this one, until `stop`.
-///
-/// # Errors
-///
-/// If the service cannot be offered, or the connection to the broker was closed.
-pub(crate) async fn serve(bridge: Arc<Bridge>, stop: CancellationToken) -> Result<(), ServeError> {
-    let (bus, subject) = (bridge.bus.clone(), subject::observe(bridge.id));
-    let endpoint = Endpoint::new(subject, move |request: Bytes| {
+/// For other bridges, to which a supervisor may speak about a session of this one.
+pub(crate) fn endpoint(bridge: &Arc<Bridge>) -> Endpoint {
+    let bridge = Arc::clone(bridge);
+    Endpoint::new(subject::observe(bridge.id), move |request: Bytes| {
         let bridge = Arc::clone(&bridge);
         async move {
             let outcome = match passed_on(&bridge, request) {
@@ -79,8 +70,7 @@ pub(crate) async fn serve(bridge: Arc<Bridge>, stop: CancellationToken) -> Resul
             };
             ReadReply { outcome: Some(outcome) }.encode_to_vec().into()
         }
-    });
-    service::serve(&bus, NAME, vec![endpoint], SLOTS, stop).await
+    })
 }
 
 /// Takes in what another bridge passed on. Its word is not enough: the sandbox's token comes with it.

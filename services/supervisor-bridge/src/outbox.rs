@@ -12,6 +12,7 @@ use prost::Message as _;
 use roadstead_proto::api::v1::gateway_message::Payload;
 use roadstead_proto::api::v1::{
     ConfigUpdate, ConfigUpdateResult, GatewayHeartbeat, GatewayMessage, ProviderEnvironmentSnapshot, SessionAccepted,
+    SessionRedirect,
 };
 use roadstead_proto::internal::SessionResult;
 use roadstead_proto::sealing::CipherKeys;
@@ -43,6 +44,8 @@ struct State {
     heartbeat_due: bool,
     /// Since when something has been waiting for the transport.
     waiting_since: Option<Instant>,
+    /// Where the supervisor is sent before the end.
+    redirect: Option<Arc<SessionRedirect>>,
     end: Option<Status>,
     /// Something happened that ends the session.
     broken: Option<End>,
@@ -70,6 +73,7 @@ impl Outbox {
             greeting: Greeting::NotYet,
             heartbeat_due: false,
             waiting_since: None,
+            redirect: None,
             end: None,
             broken: None,
             waker: None,
@@ -113,10 +117,11 @@ impl Outbox {
         })
     }
 
-    /// Ends the stream with this status.
-    pub(crate) fn end(&self, status: Status) {
+    /// Ends the stream with this status, after sending the supervisor elsewhere if it has been accepted.
+    pub(crate) fn end(&self, status: Status, redirect: Option<Arc<SessionRedirect>>) {
         self.change(|state| {
             state.end.get_or_insert(status);
+            state.redirect = redirect;
             state.slots = None;
         });
     }
@@ -169,6 +174,10 @@ impl Outbox {
     fn next(&self, state: &mut State) -> Option<Result<GatewayMessage, Status>> {
         let now = Instant::now();
         state.waiting_since = None;
+        if let Some(redirect) = state.redirect.take().filter(|_| state.greeting == Greeting::Sent) {
+            let payload = Payload::SessionRedirect(SessionRedirect::clone(&redirect));
+            return Some(Ok(GatewayMessage { payload: Some(payload) }));
+        }
         if let Some(status) = state.end.take() {
             state.broken.get_or_insert(End::Closed);
             return Some(Err(status));

@@ -57,7 +57,7 @@ pub(crate) async fn run(bridge: Arc<Bridge>, latch: Latch, mut agrees: Condition
                 agrees.set(clocks_agree(asked, clock::now(), renewed.now_micros));
                 if judgements.hear(renewed.judged_gone) {
                     tracing::warn!(sessions = bridge.sessions.len(), "judged gone; closing all sessions");
-                    bridge.sessions.close_all(End::JudgedGone, SPREAD);
+                    bridge.sessions.close_all(End::JudgedGone, SPREAD, Vec::new());
                 }
                 EVERY
             }

@@ -164,6 +164,7 @@ impl Session {
             generation,
             token_expires,
             readiness_announced: hello.supports_provider_readiness,
+            movable_at: movable_at(&hello, bridge.times.settle),
             outbox: &outbox,
             reporter: &reporter,
         });
@@ -234,11 +235,9 @@ impl Session {
         if let Some(end) = self.outbox.broken() {
             return Some(end);
         }
-        let orders = *self.place.orders.borrow_and_update();
-        if let Some((at, end)) = orders.close
-            && at <= now
-        {
-            return Some(end);
+        let orders = self.place.orders.borrow_and_update().clone();
+        if let Some(close) = orders.close.filter(|close| close.at <= now) {
+            return Some(close.end);
         }
         if clock::now() >= orders.token_expires + LEEWAY {
             return Some(End::TokenExpired);
@@ -273,7 +272,7 @@ impl Session {
 
     /// When something is due, if nothing happens before.
     fn wake_at(&self, now: Instant) -> Instant {
-        let orders = *self.place.orders.borrow();
+        let orders = self.place.orders.borrow().clone();
         let token = (orders.token_expires + LEEWAY).duration_since(clock::now()).unwrap_or_default();
         let accept = self.established.is_some().then_some(self.began + ACCEPT);
         let times = [
@@ -282,7 +281,7 @@ impl Session {
             Some(self.heartbeat_at),
             self.reread.is_none().then_some(self.reread_at),
             accept,
-            orders.close.map(|(at, _)| at),
+            orders.close.map(|close| close.at),
             self.place.lapse_due(),
             self.outbox.due(now),
             self.outbox.waiting_since().map(|since| since + STALLED),
@@ -438,7 +437,12 @@ impl Session {
     fn finish(self, end: End) {
         tracing::info!(session_id = %self.reporter.session_id(), sandbox_id = %self.sandbox_id, reason = end.word(), "session ended");
         self.bridge.metrics.ended(end);
-        self.outbox.end(end.status());
+        let close = self.place.orders.borrow().close.clone();
+        let to = close.filter(|close| close.end == end && self.established.is_none()).and_then(|close| close.to);
+        if to.is_some() {
+            self.bridge.metrics.moved(end);
+        }
+        self.outbox.end(end.status(), to);
         self.reporter.end(end);
         match self.established {
             Some(established) => refuse(established, end.status()),
@@ -447,6 +451,13 @@ impl Session {
             }
         }
     }
+}
+
+/// From when on a session may be handed over for the sake of balance: whoever was handed over has had its share of that
+/// for some time, so that no supervisor is sent round and round.
+fn movable_at(hello: &SupervisorHello, settle: Duration) -> Option<Instant> {
+    let settles = if hello.redirected { settle } else { Duration::ZERO };
+    hello.supports_session_redirect.then(|| Instant::now() + settles)
 }
 
 /// Tells a supervisor, if it is still there, that its session was not accepted.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use roadstead_proto::api::v1::ProviderReadinessObservation;
+use roadstead_proto::api::v1::{ProviderReadinessObservation, SessionRedirect};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -14,12 +14,19 @@ use crate::readiness::{Readiness, Refused};
 use crate::reporter::Reporter;
 
 /// What a session is told from outside.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Orders {
-    /// End then, and why.
-    pub(crate) close: Option<(Instant, End)>,
+    pub(crate) close: Option<Close>,
     /// The newest token of the sandbox that was seen here is good until then.
     pub(crate) token_expires: SystemTime,
+}
+
+/// When to end, why, and where to send the supervisor, if anywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Close {
+    pub(crate) at: Instant,
+    pub(crate) end: End,
+    pub(crate) to: Option<Arc<SessionRedirect>>,
 }
 
 /// All sessions, by sandbox and session.
@@ -31,6 +38,7 @@ pub(crate) struct Sessions {
 struct Held {
     /// Of the token that it was opened with.
     generation: u64,
+    movable_at: Option<Instant>,
     orders: watch::Sender<Orders>,
     outbox: Arc<Outbox>,
     reporter: Arc<Reporter>,
@@ -44,6 +52,8 @@ pub(crate) struct Entering<'a> {
     pub(crate) token_expires: SystemTime,
     /// Whether its hello said that it observes the readiness of providers.
     pub(crate) readiness_announced: bool,
+    /// From when on it may be handed over for the sake of balance. None: its supervisor follows no redirect.
+    pub(crate) movable_at: Option<Instant>,
     pub(crate) outbox: &'a Arc<Outbox>,
     pub(crate) reporter: &'a Arc<Reporter>,
 }
@@ -71,13 +81,15 @@ pub(crate) struct Unanswered {
 impl Sessions {
     /// Enters a session.
     pub(crate) fn enter(self: &Arc<Self>, entering: Entering<'_>) -> Place {
-        let Entering { sandbox_id, generation, token_expires, readiness_announced, outbox, reporter } = entering;
+        let Entering { sandbox_id, generation, token_expires, readiness_announced, movable_at, outbox, reporter } =
+            entering;
         let (sender, orders) = watch::channel(Orders { close: None, token_expires });
         let session_id = reporter.session_id();
         let readiness = Arc::new(Mutex::new(Readiness::new(session_id, readiness_announced)));
         let key = (sandbox_id, session_id);
         let held = Held {
             generation,
+            movable_at,
             orders: sender,
             outbox: Arc::clone(outbox),
             reporter: Arc::clone(reporter),
@@ -116,15 +128,22 @@ impl Sessions {
         Ok(observed.map(|told| told.into_iter().for_each(|told| reporter.readiness(told))))
     }
 
-    /// Ends all sessions, spread at random over this time.
-    pub(crate) fn close_all(&self, end: End, spread: Duration) {
-        let now = Instant::now();
+    /// Ends all sessions, spread at random over this time. Supervisors that follow redirects are sent to these targets,
+    /// one to each as long as there are any.
+    pub(crate) fn close_all(&self, end: End, spread: Duration, targets: Vec<Arc<SessionRedirect>>) {
+        let mut targets = targets.into_iter();
         for held in self.lock().values() {
-            let at = now + spread.mul_f64(rand::random());
-            held.orders.send_modify(|orders| {
-                orders.close.get_or_insert((at, end));
-            });
+            held.close(end, spread, held.movable_at.and_then(|_| targets.next()));
         }
+    }
+
+    /// Sends supervisors to these targets, one to each, for the sake of balance, spread at random over this time; how
+    /// many there were that may be sent.
+    pub(crate) fn hand_over(&self, targets: Vec<Arc<SessionRedirect>>, spread: Duration) -> usize {
+        let (now, sessions) = (Instant::now(), self.lock());
+        let movable = sessions.values().filter(|held| held.stays() && held.movable_at.is_some_and(|at| at <= now));
+        let moves = targets.into_iter().zip(movable).map(|(to, held)| held.close(End::Rebalanced, spread, Some(to)));
+        moves.count()
     }
 
     /// The sandbox has a token that is good until then.
@@ -140,6 +159,11 @@ impl Sessions {
         self.lock().len()
     }
 
+    /// How many there are that were not told to end.
+    pub(crate) fn staying(&self) -> usize {
+        self.lock().values().filter(|held| held.stays()).count()
+    }
+
     /// How far behind their supervisors are.
     pub(crate) fn unanswered(&self, now: Instant) -> Unanswered {
         let outboxes: Vec<_> = self.lock().values().map(|held| Arc::clone(&held.outbox)).collect();
@@ -152,6 +176,19 @@ impl Sessions {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(Uuid, Uuid), Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Held {
+    fn close(&self, end: End, spread: Duration, to: Option<Arc<SessionRedirect>>) {
+        let at = Instant::now() + spread.mul_f64(rand::random());
+        self.orders.send_modify(|orders| {
+            orders.close.get_or_insert(Close { at, end, to });
+        });
+    }
+
+    fn stays(&self) -> bool {
+        self.orders.borrow().close.is_none()
     }
 }
 

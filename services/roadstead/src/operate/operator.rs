@@ -14,7 +14,8 @@ use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::status;
 use uuid::Uuid;
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer is waited for.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How an operator reaches the broker.
 #[derive(Args, Debug)]
@@ -50,8 +51,8 @@ impl Operator {
         self.ask(AdminCall::MintSandboxToken, &request).await
     }
 
-    /// Asks once.
-    pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
+    /// Connects to the broker.
+    pub(crate) async fn connect(&self) -> anyhow::Result<(Bus, RoleKeys)> {
         let keys = RoleKeys::load(&self.keys, Role::Operator)?;
         let settings = ConnectSettings {
             url: self.nats_url.clone(),
@@ -64,6 +65,12 @@ impl Operator {
         tokio::time::timeout(TIMEOUT, bus.connected())
             .await
             .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
+        Ok((bus, keys))
+    }
+
+    /// Asks admission once.
+    pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
+        let (bus, keys) = self.connect().await?;
         let seal = keys.door_seal()?;
         let id = Uuid::now_v7();
         let command = internal::Command {

@@ -5,6 +5,7 @@
 mod calls;
 mod closing;
 mod desk;
+mod handover;
 mod logs;
 mod outage;
 mod push;

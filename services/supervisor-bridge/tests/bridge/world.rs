@@ -3,11 +3,15 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use clap::Parser;
+use prost::Message as _;
 use roadstead_bus::permissions::{Auth, limits_and_users};
-use roadstead_bus::{Bus, ConnectSettings};
+use roadstead_bus::{Bus, ConnectSettings, Subscription};
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
+use roadstead_proto::internal::{BridgePresence, Rebalanced};
 use roadstead_proto::role::Role;
+use roadstead_proto::subject;
 use roadstead_service_kit::keyring::Keyring;
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::sandbox_token::TokenSigner;
@@ -43,6 +47,7 @@ pub(crate) struct World {
     pub(crate) config_snapshot: Bus,
     /// An edge's connection.
     pub(crate) edge: Bus,
+    operator: Bus,
     signer: TokenSigner,
     keys: TempDir,
     pub(crate) stop: CancellationToken,
@@ -54,6 +59,12 @@ pub(crate) struct BridgeProcess {
     pub(crate) address: SocketAddr,
     pub(crate) shutdown: Shutdown,
     task: JoinHandle<anyhow::Result<()>>,
+}
+
+/// What bridges tell each other.
+pub(crate) struct Presences {
+    told: Subscription,
+    _bus: Bus,
 }
 
 /// A supervisor and what it saw.
@@ -86,14 +97,28 @@ impl World {
         let desk = Desk::open(&bus, admission.admission_seal().unwrap(), stop.clone()).await;
         let config_snapshot = connect(&broker, Role::ConfigSnapshot, &keyring.export(Role::ConfigSnapshot)).await;
         let edge = connect(&broker, Role::Edge, &keyring.export(Role::Edge)).await;
+        let operator = connect(&broker, Role::Operator, &keyring.export(Role::Operator)).await;
         let watch = connect(&broker, Role::Watch, &keyring.export(Role::Watch)).await;
         let shelf = Shelf::new(&config_snapshot, &watch, keyring.export(Role::ConfigSnapshot).snapshots().unwrap());
         let signer = admission.token_signer().unwrap();
         let _stop = stop.clone().drop_guard();
-        Self { broker, desk, shelf, config_snapshot, edge, signer, keys, stop, _stop }
+        Self { broker, desk, shelf, config_snapshot, edge, operator, signer, keys, stop, _stop }
     }
 
-    /// Starts a bridge and waits until it is ready.
+    /// What bridges tell each other from now on.
+    pub(crate) async fn presences(&self) -> Presences {
+        let keys = RoleKeys::load(&self.keys.path().join("bridge.json"), Role::SupervisorBridge).unwrap();
+        let bus = connect(&self.broker, Role::SupervisorBridge, &keys).await;
+        Presences { told: bus.subscribe_effective(subject::PRESENCE).await.unwrap(), _bus: bus }
+    }
+
+    /// Evens the sessions out, as an operator does.
+    pub(crate) async fn rebalance(&self) -> Rebalanced {
+        let answer = self.operator.request(subject::REBALANCE, Bytes::new(), LONG).await.unwrap();
+        Rebalanced::decode(answer).unwrap()
+    }
+
+    /// Starts a bridge and waits until it is ready. `{listen}` in a flag stands for its address.
     pub(crate) async fn bridge(&self, flags: &[&str]) -> BridgeProcess {
         self.bridge_through(&self.broker.url(), flags).await
     }
@@ -109,7 +134,7 @@ impl World {
             format!("--listen={address}"),
             format!("--admin-listen={admin}"),
         ];
-        line.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        line.extend(flags.iter().map(|flag| flag.replace("{listen}", &address.to_string())));
         let config = Flags::parse_from(line).config;
         let shutdown = Shutdown::new();
         let task = tokio::spawn(roadstead_supervisor_bridge::run(config, shutdown.clone()));
@@ -148,6 +173,12 @@ impl World {
         settings.observer = Some(recorder.observer());
         adjust(&mut settings);
         Watched { supervisor: Supervisor::start(settings).unwrap(), recorder }
+    }
+}
+
+impl Presences {
+    pub(crate) async fn next(&mut self) -> BridgePresence {
+        BridgePresence::decode(self.told.next().await.unwrap().payload).unwrap()
     }
 }
 
