@@ -1,6 +1,6 @@
 //! Asking admission over the broker, as operator, sealed both ways.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -9,10 +9,14 @@ use prost::Message;
 use roadstead_bus::{Bus, ConnectSettings};
 use roadstead_proto::internal::{self, answer::Outcome};
 use roadstead_proto::role::Role;
+use roadstead_proto::sealing::DoorSeal;
 use roadstead_proto::subject::{self, AdminCall};
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::status;
 use uuid::Uuid;
+
+use super::keys::Layout;
+use crate::all::run_file::RunFile;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -38,7 +42,51 @@ pub(crate) struct Act {
     pub(crate) name: String,
 }
 
+/// An operator with an open connection to the broker.
+pub(crate) struct Connected {
+    bus: Bus,
+    seal: DoorSeal,
+}
+
 impl Operator {
+    /// Of the deployment whose data is in that folder.
+    pub(crate) fn of(data: &Path) -> anyhow::Result<Self> {
+        let keys = Layout::new(&data.join("keys")).role_file(Role::Operator);
+        Ok(Self { nats_url: RunFile::load(data)?.nats_url, keys })
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connected> {
+        let keys = RoleKeys::load(&self.keys, Role::Operator)?;
+        let settings = ConnectSettings {
+            url: self.nats_url.clone(),
+            name: "roadstead operator".to_owned(),
+            role: Role::Operator,
+            nkey_seed: Some(keys.broker_seed().clone()),
+            ca: None,
+        };
+        let bus = Bus::connect(settings).await?;
+        tokio::time::timeout(TIMEOUT, bus.connected())
+            .await
+            .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
+        Ok(Connected { bus, seal: keys.door_seal()? })
+    }
+
+    /// See [`Connected::mint`].
+    pub(crate) async fn mint(
+        &self,
+        workspace: &str,
+        sandbox: &str,
+    ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+        self.connect().await?.mint(workspace, sandbox).await
+    }
+
+    /// See [`Connected::ask`].
+    pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
+        self.connect().await?.ask(call, request).await
+    }
+}
+
+impl Connected {
     /// A fresh token for the supervisor of the sandbox.
     pub(crate) async fn mint(
         &self,
@@ -52,19 +100,6 @@ impl Operator {
 
     /// Asks once.
     pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
-        let keys = RoleKeys::load(&self.keys, Role::Operator)?;
-        let settings = ConnectSettings {
-            url: self.nats_url.clone(),
-            name: "roadstead operator".to_owned(),
-            role: Role::Operator,
-            nkey_seed: Some(keys.broker_seed().clone()),
-            ca: None,
-        };
-        let bus = Bus::connect(settings).await?;
-        tokio::time::timeout(TIMEOUT, bus.connected())
-            .await
-            .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
-        let seal = keys.door_seal()?;
         let id = Uuid::now_v7();
         let command = internal::Command {
             command_id: id.to_string(),
@@ -74,13 +109,14 @@ impl Operator {
         };
         let request = internal::OperatorRequest {
             id: id.to_string(),
-            command: Some(seal.seal_command(id, &command.encode_to_vec())),
+            command: Some(self.seal.seal_command(id, &command.encode_to_vec())),
         };
-        let reply = bus
+        let reply = self
+            .bus
             .request(subject::admin(call), request.encode_to_vec().into(), TIMEOUT)
             .await
             .context(unanswered(call))?;
-        let answer = seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
+        let answer = self.seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
         match internal::Answer::decode(answer)?.outcome {
             Some(Outcome::Response(response)) => Ok(R::decode(response)?),
             Some(Outcome::Status(status)) => bail!("{}", status::from_bytes(&status).message()),
