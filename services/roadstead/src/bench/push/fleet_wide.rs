@@ -1,5 +1,7 @@
 //! Changes of the whole fleet: how soon all have one, and what they do to the change of one sandbox.
 
+use tokio_util::sync::CancellationToken;
+
 use super::fleet::Fleet;
 use super::single::Single;
 use crate::bench::figure::{Goal, Report};
@@ -25,20 +27,21 @@ pub(crate) async fn converge(fleet: &mut Fleet) -> anyhow::Result<Report> {
 
 /// Changes of one sandbox while the fleet is changed again as soon as all have the change before.
 pub(crate) async fn beside(measure: Measure, fleet: &mut Fleet, single: &mut Single) -> anyhow::Result<Report> {
-    let pushed = tokio::select! {
-        pushed = single.change("  beside fleet-wide changes", measure) => pushed?,
-        error = change_on_and_on(fleet) => return Err(error),
+    // The last change is waited for: the next one is told from it.
+    let over = CancellationToken::new();
+    let changing_one = async {
+        let pushed = single.change("  beside fleet-wide changes", measure).await;
+        over.cancel();
+        pushed
     };
+    let changing_all = async {
+        while !over.is_cancelled() {
+            fleet.change("").await?;
+        }
+        anyhow::Ok(())
+    };
+    let (pushed, ()) = tokio::try_join!(changing_one, changing_all)?;
     let goal =
         Goal::at_most(ONE_MS, "ms at p99", "commit answered to supervisor, beside fleet-wide changes", pushed.p99_ms);
     Ok(Report { figures: vec![pushed], goals: vec![goal], ..Report::default() })
-}
-
-/// Until it fails.
-async fn change_on_and_on(fleet: &mut Fleet) -> anyhow::Error {
-    loop {
-        if let Err(error) = fleet.change("").await {
-            return error;
-        }
-    }
 }
