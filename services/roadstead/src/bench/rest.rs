@@ -14,7 +14,7 @@ const STATEMENTS: f64 = 3.0;
 /// A backend of Postgres that rests tells what it has done at most this long after.
 const TOLD: Duration = Duration::from_secs(11);
 /// Statements are counted for at least so long, and the quietest window tells: now and then a role looks after all that
-/// it holds, some twenty sandboxes a second, whoever is there.
+/// it holds, whoever is there.
 const COUNTED: Duration = Duration::from_secs(60);
 const WINDOW: Duration = Duration::from_secs(5);
 

@@ -22,6 +22,8 @@ const MEMBER: &str = "bench-member";
 const QUOTA: (&str, &str) = ("ROADSTEAD_REQUEST_ID_QUOTA", "1000000");
 /// A sandbox here may wait for its supervisor until everything before it was measured.
 const PROVISIONING: (&str, &str) = ("ROADSTEAD_PROVISIONING_SECONDS", "86400");
+/// Comparing what stands with the database, pass after pass, would be counted with what is measured.
+const SWEEP: (&str, &str) = ("ROADSTEAD_SWEEP_RATE", "1");
 
 /// A running deployment with everything that is measured on it.
 pub(crate) struct Stage {
@@ -52,7 +54,7 @@ impl Stage {
             format!("--edge-flag=--tokens={}", all.display()),
             "--edge-flag=--allow-unauthenticated-users=loopback".to_owned(),
         ];
-        let (target, doors) = Target::start(data, &flags, &[QUOTA, PROVISIONING]).await?;
+        let (target, doors) = Target::start(data, &flags, &[QUOTA, PROVISIONING, SWEEP]).await?;
 
         let mut users = Vec::new();
         for (file, edge) in files.into_iter().zip(doors.edges.iter().cycle()) {
