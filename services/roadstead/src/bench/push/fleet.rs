@@ -84,13 +84,14 @@ impl Fleet {
             ..Default::default()
         };
         self.client.update_config(request).await?;
-        self.current(what, Instant::now()).await
+        let answered = Instant::now();
+        self.current(what, false, answered).await
     }
 
-    /// Waits until every supervisor that is not stuck has the last change: how long that took each.
-    pub(crate) async fn current(&mut self, what: &'static str, since: Instant) -> anyhow::Result<Figure> {
+    /// Waits until every supervisor that is stuck, or not, has the last change: how long that took each.
+    async fn current(&mut self, what: &'static str, stuck: bool, since: Instant) -> anyhow::Result<Figure> {
         let mut took = Vec::new();
-        for member in self.members.iter_mut().filter(|member| !member.stuck) {
+        for member in self.members.iter_mut().filter(|member| member.stuck == stuck) {
             let before = member.before;
             let seen = member.supervised.until(|seen| seen.config.number != before).await;
             let seen = seen.context("a change of the whole fleet did not arrive")?;
@@ -107,12 +108,15 @@ impl Fleet {
         }
     }
 
-    /// Those that had stopped read again.
-    pub(crate) fn read_again(&mut self) {
-        for member in self.members.iter_mut().filter(|member| member.stuck) {
-            member.stuck = false;
+    /// Those that had stopped read again, and get the last change: how long that took each.
+    pub(crate) async fn read_again(&mut self, what: &'static str) -> anyhow::Result<Figure> {
+        let again = Instant::now();
+        for member in self.members.iter().filter(|member| member.stuck) {
             member.supervised.behave(Behaviour::Apply);
         }
+        let current = self.current(what, true, again).await?;
+        self.members.iter_mut().for_each(|member| member.stuck = false);
+        Ok(current)
     }
 
     /// How many sessions each had so far.

@@ -1,7 +1,5 @@
 //! Supervisors that read nothing any more, and those beside them.
 
-use std::time::Instant;
-
 use super::fleet::Fleet;
 use super::fleet_wide::ALL_MS;
 use super::single::Single;
@@ -17,8 +15,7 @@ pub(crate) async fn measure(measure: Measure, fleet: &mut Fleet, single: &mut Si
     fleet.stop_reading(NTH);
     let others = fleet.change("  the same, to the others while a tenth is stuck").await?;
     let pushed = single.change("commit answered to supervisor, while a tenth is stuck", measure).await?;
-    fleet.read_again();
-    let again = fleet.current("reading again to being current", Instant::now()).await?;
+    let again = fleet.read_again("reading again to being current").await?;
     let goals = vec![
         Goal::at_most(ALL_MS, "ms until the others have it", "a fleet-wide change", others.longest_ms),
         Goal::at_most(ONE_MS, "ms at p99", pushed.what, pushed.p99_ms),
