@@ -18,7 +18,7 @@ use crate::client::connect::Client;
 use crate::operate::operator::{Connected, Operator};
 
 /// Calls on their way at a time.
-const AT_A_TIME: usize = 32;
+pub(super) const AT_A_TIME: usize = 32;
 /// Something that no sandbox here sets for itself, since what is set globally cannot be set there.
 const SETTING: &str = "agent_policy_proposals_enabled";
 
