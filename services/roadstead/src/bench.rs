@@ -8,7 +8,9 @@ mod figure;
 mod floor;
 mod measure;
 mod path;
+mod process;
 mod push;
+mod rest;
 mod stage;
 mod watch;
 
@@ -56,18 +58,24 @@ enum Part {
     /// The watches are in this process, so that the edge's memory is its own. What idle ones cost is counted for a minute
     /// or more at each of three sizes: none, a tenth, all.
     Watch(watch::Settings),
-    /// Configuration: reads of it, and from the answer of a commit to the supervisor
-    Push,
+    /// Configuration: reads of it; from the answer of a commit to the supervisor, alone, beside changes of the whole fleet
+    /// and beside stuck supervisors; the time until a fleet has a change; memory and statements of idle sessions; the time
+    /// until all are back after the bridge died
+    ///
+    /// The supervisors are in this process, each with a connection of its own, so that the bridge's memory is its own.
+    /// What idle sessions cost is counted for a minute or more at each of three sizes: none, a fifth, all.
+    Push(push::Settings),
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Admission, Self::Watch(watch::Settings::DEFAULT), Self::Push];
+    const ALL: [Self; 3] =
+        [Self::Admission, Self::Watch(watch::Settings::DEFAULT), Self::Push(push::Settings::DEFAULT)];
 
     async fn measure(self, stage: &Stage, measure: Measure, report: &mut Report) -> anyhow::Result<()> {
         match self {
             Self::Admission => report.extend(admission::measure(stage, measure).await?),
             Self::Watch(settings) => watch::measure(stage, measure, settings, report).await?,
-            Self::Push => report.extend(push::measure(stage, measure).await?),
+            Self::Push(settings) => push::measure(stage, measure, settings, report).await?,
         }
         Ok(())
     }

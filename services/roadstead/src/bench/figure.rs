@@ -16,6 +16,7 @@ pub(crate) struct Figure {
     pub(crate) per_second: f64,
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
+    pub(crate) longest_ms: f64,
     /// Throughput as a part of the floor's, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) of_floor: Option<f64>,
@@ -68,8 +69,8 @@ impl Figure {
         took.sort_unstable();
         #[allow(clippy::cast_precision_loss, reason = "a handful of digits is shown")]
         let per_second = took.len() as f64 / time.as_secs_f64();
-        let (p50_ms, p99_ms) = (percentile(&took, 50), percentile(&took, 99));
-        Self { what, callers, per_second, p50_ms, p99_ms, of_floor: None, marks_gone_ms: None, errors }
+        let [p50_ms, p99_ms, longest_ms] = [50, 99, 100].map(|percent| percentile(&took, percent));
+        Self { what, callers, per_second, p50_ms, p99_ms, longest_ms, of_floor: None, marks_gone_ms: None, errors }
     }
 
     pub(crate) fn beside(mut self, floor: &Self) -> Self {
@@ -90,6 +91,7 @@ impl Figure {
             format!("{:.0}", self.per_second),
             format!("{:.2}", self.p50_ms),
             format!("{:.2}", self.p99_ms),
+            format!("{:.2}", self.longest_ms),
             self.of_floor.map_or(String::new(), |part| format!("{part:.2}")),
             self.marks_gone_ms.map_or(String::new(), |time| format!("{time:.0}")),
             if errors.is_empty() { "none".to_owned() } else { errors.join(", ") },
@@ -107,6 +109,7 @@ impl Report {
             "PER SECOND",
             "P50 MS",
             "P99 MS",
+            "LONGEST MS",
             "OF THE FLOOR",
             "MARKS GONE MS",
             "ERRORS",

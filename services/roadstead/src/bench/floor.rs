@@ -23,7 +23,8 @@ use roadstead_store::{Committed, Database, DatabaseSettings, FlightError};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use super::measure::AsyncCall;
+use super::figure::Figure;
+use super::measure::{AsyncCall, Measure};
 use super::path::{self, Load};
 use super::stage::Stage;
 use crate::all::run_file::RunFile;
@@ -75,6 +76,14 @@ impl Floor {
             ids: Box::new(RandomIds),
         };
         Ok(Self { bus, database, core: Arc::new(core), connections: Arc::new(Semaphore::new(CONNECTIONS)) })
+    }
+
+    /// What one caller gets of each: a round trip, two flights.
+    pub(crate) async fn measure(&self, measure: Measure) -> anyhow::Result<Vec<Figure>> {
+        Ok(vec![
+            measure.run("broker: one round trip", 1, |_| self.round_trip()).await?,
+            measure.run("database: two flights", 1, |at| self.mutate(Load::apart(false), at)).await?,
+        ])
     }
 
     pub(crate) fn round_trip(&self) -> RoundTrip {

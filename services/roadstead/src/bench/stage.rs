@@ -20,6 +20,10 @@ pub(crate) const CALLERS: usize = 64;
 const MEMBER: &str = "bench-member";
 /// A caller here soon has more request ids than a deployment keeps for one.
 const QUOTA: (&str, &str) = ("ROADSTEAD_REQUEST_ID_QUOTA", "1000000");
+/// A sandbox here may wait for its supervisor until everything before it was measured.
+const PROVISIONING: (&str, &str) = ("ROADSTEAD_PROVISIONING_SECONDS", "86400");
+/// Comparing what stands with the database, pass after pass, would be counted with what is measured.
+const SWEEP: (&str, &str) = ("ROADSTEAD_SWEEP_RATE", "1");
 
 /// A running deployment with everything that is measured on it.
 pub(crate) struct Stage {
@@ -50,7 +54,7 @@ impl Stage {
             format!("--edge-flag=--tokens={}", all.display()),
             "--edge-flag=--allow-unauthenticated-users=loopback".to_owned(),
         ];
-        let (target, doors) = Target::start(data, &flags, &[QUOTA]).await?;
+        let (target, doors) = Target::start(data, &flags, &[QUOTA, PROVISIONING, SWEEP]).await?;
 
         let mut users = Vec::new();
         for (file, edge) in files.into_iter().zip(doors.edges.iter().cycle()) {
@@ -78,17 +82,22 @@ impl Stage {
         };
         client.add_workspace_member(member).await?;
         for at in 0..CALLERS {
-            self.create_sandbox(at, path::sandbox(at)).await?;
+            self.create_sandbox(at, path::sandbox(at), v1::SandboxSpec::default()).await?;
         }
         Ok(())
     }
 
     /// Creates one, as one of the callers.
-    pub(crate) async fn create_sandbox(&self, caller: usize, name: String) -> anyhow::Result<()> {
+    pub(crate) async fn create_sandbox(
+        &self,
+        caller: usize,
+        name: String,
+        spec: v1::SandboxSpec,
+    ) -> anyhow::Result<()> {
         let request = v1::CreateSandboxRequest {
             workspace_scope: scope(WORKSPACE),
             name,
-            spec: Some(v1::SandboxSpec::default()),
+            spec: Some(spec),
             ..Default::default()
         };
         self.users[caller % self.users.len()].clone().create_sandbox(request).await?;

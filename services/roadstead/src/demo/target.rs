@@ -13,7 +13,7 @@ use roadstead_proto::role::Role;
 use tokio::process::Command;
 
 use crate::all::run_file::RunFile;
-use crate::operate::keys::{Layout, write_private};
+use crate::operate::keys::write_private;
 use crate::operate::operator::Operator;
 
 const READY_TIME: Duration = Duration::from_secs(90);
@@ -100,11 +100,7 @@ impl Target {
     /// Writes a token for the sandbox's supervisor to a private file.
     pub(crate) async fn token(&self, workspace: &str, sandbox: &str) -> anyhow::Result<PathBuf> {
         let (folder, token) = match self {
-            Self::All { data, .. } => {
-                let keys = Layout::new(&data.path().join("keys")).role_file(Role::Operator);
-                let operator = Operator { nats_url: RunFile::load(data.path())?.nats_url, keys };
-                (data.path(), operator.mint(workspace, sandbox).await?.token)
-            }
+            Self::All { data, .. } => (data.path(), Operator::of(data.path())?.mint(workspace, sandbox).await?.token),
             Self::Compose { keys } => {
                 let token =
                     compose(&["run", "--rm", "-T", "operator", "sandbox", "token", sandbox, "-w", workspace]).await?;

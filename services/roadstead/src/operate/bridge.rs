@@ -1,12 +1,11 @@
 //! `roadstead bridge rebalance`: evens out the sessions that the bridges hold.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::{Args, Subcommand};
-use prost::Message as _;
 use roadstead_proto::internal::Rebalanced;
 use roadstead_proto::subject;
 
-use super::operator::{Operator, TIMEOUT};
+use super::operator::Operator;
 use crate::client::output::{line, table};
 
 /// Look after the bridges. Asks them over the broker, as operator
@@ -33,9 +32,7 @@ enum Action {
 impl Command {
     pub(crate) async fn run(self) -> anyhow::Result<()> {
         let Action::Rebalance { operator } = self.action;
-        let (bus, _) = operator.connect().await?;
-        let answer = bus.request(subject::REBALANCE, Vec::new().into(), TIMEOUT).await;
-        let rebalanced = Rebalanced::decode(answer.context("no bridge answered; is one running?")?)?;
+        let rebalanced: Rebalanced = operator.connect().await?.ask_bridges(subject::REBALANCE).await?;
         if rebalanced.bridges.is_empty() {
             bail!("no bridge says where supervisors reach it: start them with --advertise");
         }

@@ -1,6 +1,6 @@
 //! Asking admission over the broker, as operator, sealed both ways.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -9,13 +9,16 @@ use prost::Message;
 use roadstead_bus::{Bus, ConnectSettings};
 use roadstead_proto::internal::{self, answer::Outcome};
 use roadstead_proto::role::Role;
+use roadstead_proto::sealing::DoorSeal;
 use roadstead_proto::subject::{self, AdminCall};
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::status;
 use uuid::Uuid;
 
-/// How long an answer is waited for.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(5);
+use super::keys::Layout;
+use crate::all::run_file::RunFile;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How an operator reaches the broker.
 #[derive(Args, Debug)]
@@ -39,20 +42,20 @@ pub(crate) struct Act {
     pub(crate) name: String,
 }
 
+/// An operator with an open connection to the broker.
+pub(crate) struct Connected {
+    bus: Bus,
+    seal: DoorSeal,
+}
+
 impl Operator {
-    /// A fresh token for the supervisor of the sandbox.
-    pub(crate) async fn mint(
-        &self,
-        workspace: &str,
-        sandbox: &str,
-    ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
-        let request =
-            internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
-        self.ask(AdminCall::MintSandboxToken, &request).await
+    /// Of the deployment whose data is in that folder.
+    pub(crate) fn of(data: &Path) -> anyhow::Result<Self> {
+        let keys = Layout::new(&data.join("keys")).role_file(Role::Operator);
+        Ok(Self { nats_url: RunFile::load(data)?.nats_url, keys })
     }
 
-    /// Connects to the broker.
-    pub(crate) async fn connect(&self) -> anyhow::Result<(Bus, RoleKeys)> {
+    pub(crate) async fn connect(&self) -> anyhow::Result<Connected> {
         let keys = RoleKeys::load(&self.keys, Role::Operator)?;
         let settings = ConnectSettings {
             url: self.nats_url.clone(),
@@ -65,13 +68,44 @@ impl Operator {
         tokio::time::timeout(TIMEOUT, bus.connected())
             .await
             .with_context(|| format!("no broker answers at {}; is it running?", self.nats_url))?;
-        Ok((bus, keys))
+        Ok(Connected { bus, seal: keys.door_seal()? })
     }
 
-    /// Asks admission once.
+    /// See [`Connected::mint`].
+    pub(crate) async fn mint(
+        &self,
+        workspace: &str,
+        sandbox: &str,
+    ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+        self.connect().await?.mint(workspace, sandbox).await
+    }
+
+    /// See [`Connected::ask`].
     pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
-        let (bus, keys) = self.connect().await?;
-        let seal = keys.door_seal()?;
+        self.connect().await?.ask(call, request).await
+    }
+}
+
+impl Connected {
+    /// Asks the bridges, whichever takes it. What they are asked needs no seal: nothing of it is secret.
+    pub(crate) async fn ask_bridges<R: Message + Default>(&self, subject: &str) -> anyhow::Result<R> {
+        let answer = self.bus.request(subject, Vec::new().into(), TIMEOUT).await;
+        Ok(R::decode(answer.context("no bridge answered; is one running?")?)?)
+    }
+
+    /// A fresh token for the supervisor of the sandbox.
+    pub(crate) async fn mint(
+        &self,
+        workspace: &str,
+        sandbox: &str,
+    ) -> anyhow::Result<internal::MintSandboxTokenResponse> {
+        let request =
+            internal::MintSandboxTokenRequest { workspace: workspace.to_owned(), sandbox: sandbox.to_owned() };
+        self.ask(AdminCall::MintSandboxToken, &request).await
+    }
+
+    /// Asks once.
+    pub(crate) async fn ask<R: Message + Default>(&self, call: AdminCall, request: &impl Message) -> anyhow::Result<R> {
         let id = Uuid::now_v7();
         let command = internal::Command {
             command_id: id.to_string(),
@@ -81,13 +115,14 @@ impl Operator {
         };
         let request = internal::OperatorRequest {
             id: id.to_string(),
-            command: Some(seal.seal_command(id, &command.encode_to_vec())),
+            command: Some(self.seal.seal_command(id, &command.encode_to_vec())),
         };
-        let reply = bus
+        let reply = self
+            .bus
             .request(subject::admin(call), request.encode_to_vec().into(), TIMEOUT)
             .await
             .context(unanswered(call))?;
-        let answer = seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
+        let answer = self.seal.open_answer(id, &internal::Sealed::decode(reply)?)?;
         match internal::Answer::decode(answer)?.outcome {
             Some(Outcome::Response(response)) => Ok(R::decode(response)?),
             Some(Outcome::Status(status)) => bail!("{}", status::from_bytes(&status).message()),

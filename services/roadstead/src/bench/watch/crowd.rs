@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use roadstead_proto::api::v1::SandboxSpec;
 
 use super::watcher::Watcher;
 use crate::bench::stage::{Stage, WORKSPACE};
@@ -27,7 +28,7 @@ pub(crate) struct Crowd {
 impl Crowd {
     /// Creates so many sandboxes. Nobody watches them yet.
     pub(crate) async fn of(stage: &Stage, sandboxes: u32) -> anyhow::Result<Self> {
-        let creating = (0..sandboxes as usize).map(|at| stage.create_sandbox(at, sandbox(at)));
+        let creating = (0..sandboxes as usize).map(|at| stage.create_sandbox(at, sandbox(at), SandboxSpec::default()));
         stream::iter(creating).buffer_unordered(AT_A_TIME).try_collect::<()>().await?;
         let edge = stage.doors.edges.last().context("no edge runs")?;
         let member = Connection { token_file: Some(stage.member.clone()), ..Connection::anonymous(edge) };

@@ -10,7 +10,7 @@ use super::watcher::Watcher;
 use crate::bench::figure::{Figure, Goal, Report};
 use crate::bench::floor::Floor;
 use crate::bench::measure::{Measure, Ran};
-use crate::bench::path::{self, Load};
+use crate::bench::path;
 use crate::bench::stage::Stage;
 
 /// The sandbox that is watched.
@@ -18,9 +18,7 @@ const AT: usize = 1;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<Report> {
-    let floor = Floor::open(stage).await?;
-    let round_trip = measure.run("broker: one round trip", 1, |_| floor.round_trip()).await?;
-    let flights = measure.run("database: two flights", 1, |at| floor.mutate(Load::apart(false), at)).await?;
+    let mut figures = Floor::open(stage).await?.measure(measure).await?;
 
     let edge = stage.busy.last().context("no edge runs")?.clone();
     let mut watcher = Watcher::open(edge, path::sandbox(AT), false).await?;
@@ -42,5 +40,6 @@ pub(crate) async fn measure(stage: &Stage, measure: Measure) -> anyhow::Result<R
         Goal::at_most(5.0, "ms at p50", shown.what, shown.p50_ms),
         Goal::at_most(50.0, "ms at p99", shown.what, shown.p99_ms),
     ];
-    Ok(Report { figures: vec![round_trip, flights, whole, shown], goals, ..Report::default() })
+    figures.extend([whole, shown]);
+    Ok(Report { figures, goals, ..Report::default() })
 }
