@@ -2,6 +2,7 @@
 //! operator says so, and a few at a time by itself. The takeover is the supervisor's (D6): a later connection of the same
 //! instance has the sandbox at once, so that it stays READY.
 
+use std::iter;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -106,7 +107,7 @@ impl Fleet {
         let found = self.loads.iter().zip(&self.endpoints).find(|(load, _)| load.id == to);
         found.map_or_else(Vec::new, |(_, endpoint)| {
             let redirect = SessionRedirect { peer_endpoint: endpoint.clone(), owner_replica_id: to.to_string() };
-            vec![Arc::new(redirect); usize::try_from(count).unwrap_or(usize::MAX)]
+            iter::repeat_n(Arc::new(redirect), usize::try_from(count).unwrap_or(usize::MAX)).collect()
         })
     }
 
