@@ -1,8 +1,11 @@
 //! The supervisors' door: sessions, push, answers, reports (D5, D6). Serves only methods a sandbox may call.
 //!
-//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it observes of providers, [`over`] when the projection
-//! says that it is over, [`logs::allowance`] how much a sandbox may log, [`balance`] who hands over how many sessions to whom. Around them: [`presence`] is what bridges know of each other, [`handover`] how sessions go, [`open`] begins a session, [`observe`] takes what it observes, [`session`] has it, [`outbox`] is what the transport
-//! takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive in Postgres's eyes.
+//! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it
+//! observes of providers, [`over`] when the projection says that it is over, [`logs::allowance`] how much a sandbox may
+//! log, [`balance`] who hands over how many sessions to whom. Around them: [`presence`] is what bridges know of each
+//! other, [`handover`] how sessions go, [`open`] begins a session, [`observe`] takes what it observes, [`session`] has
+//! it, [`outbox`] is what the transport takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive
+//! in Postgres's eyes.
 
 pub mod balance;
 mod bootstrap;
