@@ -230,7 +230,7 @@ mod tests {
     }
 
     /// The answers in turn, the last for ever; each takes a tenth of a second.
-    fn answers(of: &'static [Code], asked: &Arc<AtomicUsize>) -> impl Fn() -> BoxFuture<'static, Answer> {
+    fn answers(of: &'static [Code], asked: &Arc<AtomicUsize>) -> impl Fn() -> BoxFuture<'static, Answer> + use<> {
         let asked = Arc::clone(asked);
         move || {
             let asked = Arc::clone(&asked);
