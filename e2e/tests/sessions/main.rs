@@ -16,4 +16,5 @@ mod settled;
 mod silent;
 mod slow_reader;
 mod takeover;
+mod waiting;
 mod world;

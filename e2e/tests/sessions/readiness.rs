@@ -61,6 +61,20 @@ impl World {
         (status.state(), status.reason())
     }
 
+    /// Waits for the end of the operation behind a receipt.
+    async fn until_applied(&self, receipt: &str) {
+        eventually(SOON, "the operation is applied", async || {
+            let status = self.asked(1, "", receipt).await.map_err(|status| status.to_string())?;
+            let operation = status.operation.unwrap();
+            if operation.state() == ConfigUpdateOperationState::Applied {
+                Ok(())
+            } else {
+                Err(format!("{operation:?}"))
+            }
+        })
+        .await;
+    }
+
     async fn until_state(&self, receipt: &str, state: State) -> ProviderReadinessStatus {
         eventually(SOON, &format!("the receipt is {state:?}"), async || {
             let status = self.asked(1, "", receipt).await.map_err(|status| status.to_string())?;
@@ -121,7 +135,7 @@ async fn a_provider_is_ready_once_its_supervisor_has_it_and_revoked_once_it_is_g
     let settings = world.settings(NAME).await;
     let supervised = Supervised::start(Settings { reports_readiness: true, ..settings });
     let ready = world.until_state(&attached, State::Ready).await;
-    assert_eq!(ready.operation.as_ref().unwrap().state(), ConfigUpdateOperationState::Applied);
+    world.until_applied(&attached).await;
     let (receipt, observed) = (ready.receipt.unwrap(), ready.observed.unwrap());
     let desired = receipt.desired.unwrap();
     assert_eq!(
@@ -153,6 +167,7 @@ async fn a_provider_is_ready_once_its_supervisor_has_it_and_revoked_once_it_is_g
     for old in [&attached, &looked.receipt_id] {
         assert_eq!(world.state(old).await, (State::Superseded, Reason::DesiredStateChanged));
     }
+    world.until_applied(&attached).await;
     world.until_state(&target.receipt_id, State::Ready).await;
 
     // Without an endpoint for it the provider's credential is held back.
@@ -162,8 +177,8 @@ async fn a_provider_is_ready_once_its_supervisor_has_it_and_revoked_once_it_is_g
 
     let detached = world.detach("first").await.receipt_id;
     assert_eq!(world.state(&target.receipt_id).await.0, State::Superseded);
-    let revoked = world.until_state(&detached, State::Revoked).await;
-    assert_eq!(revoked.operation.unwrap().state(), ConfigUpdateOperationState::Applied);
+    world.until_state(&detached, State::Revoked).await;
+    world.until_applied(&detached).await;
     assert_eq!(world.asked(1, "first", "").await.unwrap_err().code(), Code::NotFound, "nothing is desired of it");
 
     supervised.supervisor.stop().await;

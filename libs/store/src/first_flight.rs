@@ -82,6 +82,7 @@ struct Plan {
     receipt: Option<Slot>,
     owner_is_gone: Option<Slot>,
     observation: Option<Slot>,
+    pending_receipts: Option<Slot>,
 }
 
 struct ClaimSlots {
@@ -170,6 +171,9 @@ fn plan(database: &Database, command: &Command, locks: &Locks, resumed: bool) ->
             .filter(|_| reads.session_owner)
             .map(|selected| flight.add(selected.owner_is_gone(database.process_id()))),
         observation: selected.filter(|_| reads.observation).map(|selected| flight.add(selected.observation())),
+        pending_receipts: selected
+            .filter(|_| reads.pending_receipts)
+            .map(|selected| flight.add(selected.pending_receipts())),
     };
     Ok((flight, plan))
 }
@@ -192,7 +196,8 @@ fn check(locks: &Locks, selection: Option<&Selection>) -> Result<(), Fault> {
         || reads.services
         || reads.receipt
         || reads.session_owner
-        || reads.observation;
+        || reads.observation
+        || reads.pending_receipts;
     let one = matches!(sandboxes, Sandboxes::Named(_) | Sandboxes::ById(_));
     if (of_one && !one) || (reads.attached_providers && selection.is_none()) {
         return Err(Fault("a plan reads of a sandbox that it does not select"));
@@ -270,6 +275,7 @@ impl Plan {
                 Ok(if gone { SessionOwner::Gone } else { SessionOwner::Alive })
             })?,
             observation: first(rows(self.observation), observation::read)?,
+            pending_receipts: !rows(self.pending_receipts).is_empty(),
         };
         Ok((loaded, own))
     }

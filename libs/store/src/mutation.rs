@@ -95,6 +95,8 @@ pub struct Reads {
     pub session_owner: bool,
     /// What the sandbox's newest session observes, whose lock is the sandbox's.
     pub observation: bool,
+    /// Whether an operation behind a receipt of the sandbox is pending.
+    pub pending_receipts: bool,
     /// A policy revision by version: of the locked sandbox.
     pub policy_version: Option<u32>,
 }
@@ -153,6 +155,7 @@ pub struct Loaded {
     pub receipt: Option<row::ProviderReceipt>,
     pub session_owner: Option<SessionOwner>,
     pub observation: Option<row::Observation>,
+    pub pending_receipts: bool,
 }
 
 /// What the ledger says of this command and its claim.
@@ -238,6 +241,11 @@ pub enum Write {
     },
     /// Receipts of one change, one for each sandbox. The newest two hundred of a sandbox are kept.
     InsertReceipts(Vec<row::ProviderReceipt>),
+    /// Ends the operations that are pending behind the receipts of a sandbox.
+    SettleReceipts {
+        sandbox_id: Uuid,
+        end: row::Completion,
+    },
     /// In place of what an earlier session of the sandbox observed, or this one before.
     PutObservation(row::Observation),
     /// The history keeps the newest hundred, the loaded one and the sandbox's current one; some of the others go.

@@ -161,6 +161,28 @@ pub struct ProviderReceipt {
     /// The sandbox's, after the change.
     pub attachment_epoch: Uuid,
     pub persisted_at: SystemTime,
+    pub completion: Completion,
+}
+
+/// How far the operation behind a receipt has come. Only what is PENDING ever changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    pub state: v1::ConfigUpdateOperationState,
+    /// The supervisor's word, if that ended it.
+    pub outcome: v1::ConfigApplyOutcome,
+    /// Bounded, and without control characters.
+    pub error: String,
+    /// None while it is PENDING.
+    pub at: Option<SystemTime>,
+}
+
+impl Completion {
+    /// Nothing is known yet.
+    #[must_use]
+    pub const fn pending() -> Self {
+        let (state, outcome) = (v1::ConfigUpdateOperationState::Pending, v1::ConfigApplyOutcome::Unspecified);
+        Self { state, outcome, error: String::new(), at: None }
+    }
 }
 
 /// What the newest session of a sandbox said of itself. Of another session than the sandbox's it says nothing any more.

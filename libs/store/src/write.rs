@@ -45,6 +45,7 @@ fn step(write: Write) -> Step {
         Write::Attach { sandbox_id, provider_id } => attachment::attach(sandbox_id, provider_id),
         Write::Detach { sandbox_id, provider_id } => attachment::detach(sandbox_id, provider_id),
         Write::InsertReceipts(rows) => provider_receipt::insert(&rows),
+        Write::SettleReceipts { sandbox_id, end } => provider_receipt::settle(sandbox_id, end),
         Write::PutObservation(row) => observation::put(row),
         Write::InsertPolicyRevision(row) => policy_revision::insert(row),
         Write::SettlePolicy { scope, version, status, error } => policy_revision::settle(scope, version, status, error),

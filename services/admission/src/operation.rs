@@ -30,6 +30,7 @@ mod update_config;
 mod update_provider;
 
 mod attachment;
+mod completion;
 mod credentials;
 mod service;
 pub(crate) mod session;

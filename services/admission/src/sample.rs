@@ -98,6 +98,7 @@ pub(crate) fn nothing() -> Loaded {
         receipt: None,
         session_owner: None,
         observation: None,
+        pending_receipts: false,
     }
 }
 

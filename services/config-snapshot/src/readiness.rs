@@ -1,7 +1,6 @@
 //! How ready a provider is on a sandbox: decided from what is desired and what the sandbox's session observes. Pure.
 
 mod observed_receipt;
-mod operation;
 pub(crate) mod receipt;
 
 use std::time::SystemTime;
@@ -12,8 +11,6 @@ use roadstead_proto::api::v1::{
     ProviderReadinessState as State,
 };
 use roadstead_store::row;
-
-use operation::operation;
 
 /// What a sandbox is to have by now: what an observation is compared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

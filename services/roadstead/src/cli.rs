@@ -9,8 +9,8 @@ use crate::{all, bench, client, demo, operate, role};
 
 /// The control plane for agent sandboxes.
 ///
-/// `roadstead all` runs everything on this machine. The commands `workspace`, `sandbox`, `provider` and `policy` then
-/// talk to it, and `roadstead watch NAME` shows a sandbox change. The five roles are for deployments that run them apart.
+/// `roadstead all` runs everything on this machine. The commands `workspace`, `sandbox`, `provider`, `policy` and
+/// `config` then talk to it, and `roadstead watch NAME` shows a sandbox change. The five roles are for deployments that run them apart.
 /// `roadstead admission list`, `show` and `settle` are for commands whose outcome is not known.
 #[derive(Parser, Debug)]
 #[command(version, propagate_version = true, max_term_width = 110)]
@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Sandbox(client::sandbox::Command),
     Provider(client::provider::Command),
     Policy(client::policy::Command),
+    Config(client::config::Command),
     Supervisor(operate::supervisor::Command),
     Health(operate::health::Command),
     Migrate(operate::migrate::Command),

@@ -1,11 +1,13 @@
 //! The operator's commands that speak the public API, as any client does.
 
+pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod logs;
 pub(crate) mod output;
 pub(crate) mod policy;
 pub(crate) mod provider;
 pub(crate) mod sandbox;
+pub(crate) mod wait;
 pub(crate) mod watch;
 pub(crate) mod workspace;
 

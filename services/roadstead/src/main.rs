@@ -42,6 +42,7 @@ async fn run(command: Command, log: &LogSettings) -> anyhow::Result<()> {
         Command::Sandbox(command) => command.run().await,
         Command::Provider(command) => command.run().await,
         Command::Policy(command) => command.run().await,
+        Command::Config(command) => command.run().await,
         Command::Health(command) => command.run().await,
         Command::Migrate(command) => command.run().await,
         Command::Recover(command) => command.run().await,

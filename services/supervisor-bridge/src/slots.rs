@@ -13,6 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use roadstead_proto::api::sandbox::SandboxConfigSnapshot;
 use roadstead_proto::api::v1::{ConfigApplyOutcome, ConfigUpdateResult};
+use uuid::Uuid;
 
 pub use self::digest::Digest;
 use self::half::{Half, Heard, Reply};
@@ -81,8 +82,10 @@ impl Slots {
         }
         self.newest = Some(entry.order);
         let admitted = entry.config.configuration_admitted;
-        let config = self.config.want(entry.config_digest, entry.config, admitted, now);
-        let environment = self.environment.want(entry.environment_digest, entry.environment, true, now);
+        // Both halves of an entry are of one epoch.
+        let epoch = Uuid::try_parse(&entry.config.provider_attachment_epoch).unwrap_or_default();
+        let config = self.config.want(entry.config_digest, epoch, entry.config, admitted, now);
+        let environment = self.environment.want(entry.environment_digest, epoch, entry.environment, true, now);
         if config {
             self.environment.other_half_changed(now);
         }
@@ -158,17 +161,18 @@ impl Slots {
         }
 
         let before = self.verdict.clone();
-        if let Heard::News(digest) = config {
+        if let Heard::News { digest, epoch } = config {
             self.verdict.settle(
                 Component::Config,
                 digest,
+                epoch,
                 says_installed(config_outcome),
                 config_outcome,
                 config_error,
             );
         }
-        if let Heard::News(digest) = environment {
-            self.verdict.settle(Component::Environment, digest, says_installed(outcome), outcome, error);
+        if let Heard::News { digest, epoch } = environment {
+            self.verdict.settle(Component::Environment, digest, epoch, says_installed(outcome), outcome, error);
         }
         if let Some(load) = answer.policy_load.as_ref().filter(|load| load.version > 0) {
             if load.loaded {
@@ -177,7 +181,7 @@ impl Slots {
                 self.verdict.failed(load.version, &load.error);
             }
         }
-        if answer.admission.is_some() || matches!(config, Heard::News(_)) {
+        if answer.admission.is_some() || matches!(config, Heard::News { .. }) {
             self.verdict.admission(ordinal, answer.admission.clone());
         }
         let report = !self.verdict.says_the_same(&before);

@@ -123,6 +123,12 @@ selected!(
 );
 
 selected!(
+    PENDING_RECEIPTS,
+    "SELECT true FROM sandbox s",
+    " AND EXISTS (SELECT FROM provider_receipt r WHERE r.sandbox_id = s.id AND r.operation = 1)"
+);
+
+selected!(
     OWNER_IS_GONE,
     concat!("SELECT ", crate::table::process::owner_is_gone!("$3"), " FROM sandbox s"),
     " ORDER BY s.id LIMIT 1"
@@ -233,6 +239,11 @@ impl Selection {
 
     pub(crate) fn observation(&self) -> Step {
         self.step(&OBSERVATION, None)
+    }
+
+    /// A row if there is one.
+    pub(crate) fn pending_receipts(&self) -> Step {
+        self.step(&PENDING_RECEIPTS, None)
     }
 
     pub(crate) fn owner_is_gone(&self, judge: Uuid) -> Step {

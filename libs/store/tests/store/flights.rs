@@ -140,6 +140,7 @@ async fn a_mutation_is_two_flights_whatever_it_locks_reads_and_writes() {
             receipt: true,
             session_owner: true,
             observation: true,
+            pending_receipts: true,
             policy_version: Some(1),
         },
         ..in_workspace("w", Lock::Update)
@@ -252,6 +253,7 @@ async fn no_statement_reads_a_whole_table() {
         receipt: true,
         session_owner: true,
         observation: true,
+        pending_receipts: true,
         policy_version: Some(1),
     };
     let selections = [

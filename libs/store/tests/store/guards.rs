@@ -36,14 +36,14 @@ kinds!(WRITES, write_kind, Write:
     InsertProvider UpdateProvider DeleteProvider
     InsertSandbox UpdateSandbox DeleteSandbox
     Attach Detach
-    InsertReceipts PutObservation
+    InsertReceipts SettleReceipts PutObservation
     InsertPolicyRevision SettlePolicy
     PutSetting DeleteSetting SetSettingsRevision
 );
 kinds!(CONCLUSIONS, conclusion_kind, Conclusion: Effect Refusal Replay);
 
 /// Writes that hold under any condition, and so have none to break.
-const UNCONDITIONAL: [&str; 1] = ["PutSetting"];
+const UNCONDITIONAL: [&str; 2] = ["PutSetting", "SettleReceipts"];
 
 /// Begins a mutation, runs `sql` beside it, and concludes: what came of it. Nothing may be left of it.
 async fn broken(world: &mut World, sql: &str, writes: Vec<Write>) -> FlightError {
@@ -167,6 +167,7 @@ fn receipt(s: &row::Sandbox, p: &row::Provider) -> row::ProviderReceipt {
         provider_version: p.resource_version,
         attachment_epoch: s.attachment_epoch,
         persisted_at: s.created_at,
+        completion: row::Completion::pending(),
     }
 }
 

@@ -125,6 +125,7 @@ async fn everything_that_was_asked_for_is_loaded() {
         receipt: true,
         session_owner: true,
         observation: true,
+        pending_receipts: true,
         policy_version: Some(1),
     };
     let s = world.first(&command(), &locks).await.unwrap();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step fails the test")]
 
 mod cleanup;
+mod completion;
 mod deadlines;
 mod flights;
 mod guards;

@@ -8,6 +8,7 @@ use roadstead_store::mutation::Loaded;
 use roadstead_store::{row, view::timestamp};
 use uuid::Uuid;
 
+use super::completion;
 use crate::context::Context;
 use crate::phase::change_id;
 use crate::refusal::Refusal;
@@ -55,13 +56,14 @@ pub(crate) fn standing_receipt(
     loaded.receipt.as_ref().filter(same).cloned()
 }
 
-/// The receipt of a change: what this sandbox is to have of that provider.
+/// The receipt of a change: what this sandbox is to have of that provider. `changed`: it was otherwise before.
 pub(crate) fn receipt(
     kind: ProviderMutationKind,
     mutation_id: Uuid,
     sandbox: &row::Sandbox,
     provider: &row::Provider,
-    now: SystemTime,
+    changed: bool,
+    loaded: &Loaded,
     context: &Context<'_>,
 ) -> row::ProviderReceipt {
     row::ProviderReceipt {
@@ -73,6 +75,7 @@ pub(crate) fn receipt(
         provider_name: provider.name.clone(),
         provider_version: provider.resource_version,
         attachment_epoch: sandbox.attachment_epoch,
-        persisted_at: now,
+        persisted_at: loaded.now,
+        completion: completion::at_creation(sandbox, changed, loaded),
     }
 }

@@ -8,7 +8,7 @@ use roadstead_proto::internal::Receipt;
 use roadstead_store::mutation::{Loaded, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::{row, view};
 
-use super::{Decision, Operation, at_version, attachment, session};
+use super::{Decision, Operation, at_version, attachment, completion, session};
 use crate::context::Context;
 use crate::ledger::{Address, replay};
 use crate::refusal::{Object, Refusal};
@@ -29,7 +29,7 @@ impl Operation for DetachSandboxProviderRequest {
         Ok(Locks {
             providers: Providers::Named(vec![self.provider.clone()], Lock::Share),
             sandboxes: Sandboxes::Named(self.sandbox.clone()),
-            reads: Reads { receipt: true, ..locks.reads },
+            reads: Reads { receipt: true, ..completion::reads(locks.reads) },
             ..locks
         })
     }
@@ -46,7 +46,7 @@ impl Operation for DetachSandboxProviderRequest {
             if let Some(standing) = attachment::standing_receipt(loaded, before, provider) {
                 return Ok(decision(Vec::new(), before, false, &standing));
             }
-            let receipt = attachment::receipt(kind, mutation_id, before, provider, loaded.now, context);
+            let receipt = attachment::receipt(kind, mutation_id, before, provider, false, loaded, context);
             return Ok(decision(vec![kept(&receipt)], before, false, &receipt));
         }
         let mut row = before.clone();
@@ -54,7 +54,7 @@ impl Operation for DetachSandboxProviderRequest {
         attachment::changed(&mut row, "detach", loaded.now, context);
         let detach = Write::Detach { sandbox_id: row.id, provider_id: provider.id };
         let mut writes = vec![session::updated(&mut row), detach];
-        let receipt = attachment::receipt(kind, mutation_id, &row, provider, loaded.now, context);
+        let receipt = attachment::receipt(kind, mutation_id, &row, provider, true, loaded, context);
         writes.push(kept(&receipt));
         Ok(decision(writes, &row, true, &receipt))
     }

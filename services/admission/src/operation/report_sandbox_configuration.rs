@@ -1,13 +1,13 @@
 //! `ReportSandboxConfiguration`: how a supervisor that polls registers, and says whether it runs with what it got.
 
 use roadstead_proto::api::v1::{
-    ConfigurationAdmissionState, ReportSandboxConfigurationRequest, ReportSandboxConfigurationResponse,
-    SandboxConfigurationAdmission,
+    ConfigApplyOutcome, ConfigurationAdmissionState, ReportSandboxConfigurationRequest,
+    ReportSandboxConfigurationResponse, SandboxConfigurationAdmission,
 };
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes};
 use roadstead_store::row;
 
-use super::{Decision, Operation, session, verdict};
+use super::{Decision, Operation, completion, session, verdict};
 use crate::context::Context;
 use crate::ledger::Address;
 use crate::phase;
@@ -25,8 +25,7 @@ impl Operation for ReportSandboxConfigurationRequest {
         if admission.state() == ConfigurationAdmissionState::Unspecified {
             return Err(Refusal::invalid("admission.state", "must be PENDING, ACCEPTED or REJECTED"));
         }
-        let reads =
-            Reads { policy: true, global_policy: true, global_settings: true, session_owner: true, ..locks.reads };
+        let reads = Reads { session_owner: true, ..completion::reads(locks.reads) };
         Ok(Locks { sandboxes: Sandboxes::ById(id), reads, ..locks })
     }
 
@@ -43,8 +42,9 @@ impl Operation for ReportSandboxConfigurationRequest {
         } else {
             of_registered(&row, admission)?;
         }
-        verdict::on_configuration(&mut row, admission.clone(), loaded, context);
         let mut writes = Vec::from_iter(verdict::shadowed(loaded));
+        writes.extend(completion::by_verdict(admission, ConfigApplyOutcome::Unspecified, &row, loaded));
+        verdict::on_configuration(&mut row, admission.clone(), loaded, context);
         if row != *before {
             writes.push(session::updated(&mut row));
         }

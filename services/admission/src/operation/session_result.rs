@@ -2,11 +2,12 @@
 //! the number is above the row's, so a late or repeated one changes nothing (D6).
 
 use roadstead_proto::api::v1::{ConfigApplyOutcome, ConfigurationAdmissionState, SandboxConfigurationAdmission};
-use roadstead_proto::internal::{SessionResult, SessionResultRecorded};
+use roadstead_proto::internal::{HalfResult, SessionResult, SessionResultRecorded};
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
+use uuid::Uuid;
 
-use super::{Decision, Operation, session, verdict};
+use super::{Decision, Operation, completion, session, verdict};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ledger::Address;
@@ -20,14 +21,7 @@ impl Operation for SessionResult {
     fn plan(&self, locks: Locks, context: &Context<'_>) -> Result<Locks, Refusal> {
         let Caller::Sandbox { id, .. } = context.caller else { return Err(Refusal::Internal) };
         let policy_version = Some(self.loaded_version).filter(|version| *version > 0);
-        let reads = Reads {
-            policy: true,
-            policy_version,
-            global_policy: true,
-            global_settings: true,
-            session_owner: true,
-            ..locks.reads
-        };
+        let reads = Reads { policy_version, session_owner: true, ..completion::reads(locks.reads) };
         Ok(Locks { sandboxes: Sandboxes::ById(*id), reads, ..locks })
     }
 
@@ -42,6 +36,9 @@ impl Operation for SessionResult {
         row.session = Some(row::Session { result_number: self.number, ..held.clone() });
         let mut writes = on_policies(self, &mut row, loaded);
         if let Some(verdict) = on_configuration(self, held) {
+            if is_of_epoch(self, row.attachment_epoch) {
+                writes.extend(completion::by_verdict(&verdict, outcome(self), &row, loaded));
+            }
             verdict::on_configuration(&mut row, verdict, loaded, context);
         }
         writes.push(session::updated(&mut row));
@@ -66,8 +63,7 @@ fn on_policies(result: &SessionResult, row: &mut row::Sandbox, loaded: &Loaded) 
 /// The verdict on the whole, if the result has one: both halves must stand, and the supervisor must not say otherwise.
 fn on_configuration(result: &SessionResult, held: &row::Session) -> Option<SandboxConfigurationAdmission> {
     let said = result.admission.clone().unwrap_or_default();
-    let halves = [&result.config, &result.environment];
-    let refused = halves.into_iter().flatten().find(|half| refuses(half.outcome()));
+    let refused = refused(result);
     let runs = result.config.as_ref().is_some_and(|half| runs(half.outcome()));
     let (state, error) = match (refused, said.state()) {
         (Some(half), _) if said.error.is_empty() => (ConfigurationAdmissionState::Rejected, half.error.clone()),
@@ -82,6 +78,22 @@ fn on_configuration(result: &SessionResult, held: &row::Session) -> Option<Sandb
     let policy_hash = verdict::bounded(&said.policy_hash).chars().take(128).collect();
     let instance_id = held.instance_id.clone();
     Some(SandboxConfigurationAdmission { instance_id, state: state.into(), error, policy_hash, ..said })
+}
+
+fn refused(result: &SessionResult) -> Option<&HalfResult> {
+    [&result.config, &result.environment].into_iter().flatten().find(|half| refuses(half.outcome()))
+}
+
+/// The outcome that counts for both halves together.
+fn outcome(result: &SessionResult) -> ConfigApplyOutcome {
+    refused(result).or(result.config.as_ref()).map(HalfResult::outcome).unwrap_or_default()
+}
+
+/// Whether the words on both halves are on content of these attachments.
+fn is_of_epoch(result: &SessionResult, epoch: Uuid) -> bool {
+    let of =
+        |half: &Option<HalfResult>| half.as_ref().is_some_and(|half| half.attachment_epoch == epoch.as_bytes()[..]);
+    of(&result.config) && of(&result.environment)
 }
 
 const fn runs(outcome: ConfigApplyOutcome) -> bool {
@@ -100,9 +112,7 @@ const fn refuses(outcome: ConfigApplyOutcome) -> bool {
 #[cfg(test)]
 mod tests {
     use roadstead_proto::api::v1::{PolicyStatus, SandboxPhase};
-    use roadstead_proto::internal::HalfResult;
     use roadstead_store::mutation::SessionOwner;
-    use uuid::Uuid;
 
     use super::*;
     use crate::sample::{self, World};

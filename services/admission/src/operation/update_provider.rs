@@ -142,7 +142,7 @@ fn receipts(
     context: &Context<'_>,
 ) -> Vec<row::ProviderReceipt> {
     let kind = ProviderMutationKind::Update;
-    let receipt = |sandbox| attachment::receipt(kind, mutation_id, sandbox, row, loaded.now, context);
+    let receipt = |sandbox| attachment::receipt(kind, mutation_id, sandbox, row, true, loaded, context);
     loaded.sandboxes.iter().take(RECEIPTS).map(receipt).collect()
 }
 

@@ -3,6 +3,7 @@
 
 mod backlog;
 mod bare;
+mod completion;
 mod concurrency;
 mod contention;
 mod duplicates;

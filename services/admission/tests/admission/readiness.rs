@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::sessions::register;
 use crate::world::{World, root, scope};
 
-async fn attach(world: &World, sandbox: &str, request_id: &str) -> v1::AttachSandboxProviderResponse {
+pub(crate) async fn attach(world: &World, sandbox: &str, request_id: &str) -> v1::AttachSandboxProviderResponse {
     let request = v1::AttachSandboxProviderRequest {
         workspace_scope: scope("w"),
         sandbox: sandbox.into(),
@@ -24,7 +24,7 @@ async fn attach(world: &World, sandbox: &str, request_id: &str) -> v1::AttachSan
     v1::AttachSandboxProviderResponse::decode(body).unwrap()
 }
 
-async fn update(world: &World) -> v1::ProviderResponse {
+pub(crate) async fn update(world: &World) -> v1::ProviderResponse {
     let metadata = Some(ObjectMeta { name: "p".into(), ..Default::default() });
     let credentials = [("TOKEN".to_owned(), "y".to_owned())].into();
     let provider = Some(Provider { metadata, credentials, ..Default::default() });

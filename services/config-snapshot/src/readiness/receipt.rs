@@ -3,17 +3,16 @@
 use std::time::{Duration, SystemTime};
 
 use roadstead_proto::api::v1::{
-    ConfigComponent, ConfigSnapshotRevision, ConfigUpdateOperation, ConfigUpdateOperationState,
-    GetSandboxProviderStatusRequest, ProviderDesiredIdentity, ProviderMutationKind, ProviderMutationReceipt,
-    config_snapshot_revision::Component,
+    ConfigComponent, ConfigSnapshotRevision, ConfigUpdateOperation, GetSandboxProviderStatusRequest,
+    ProviderDesiredIdentity, ProviderMutationKind, ProviderMutationReceipt, config_snapshot_revision::Component,
 };
 use roadstead_store::inputs::Inputs;
 use roadstead_store::row;
 use roadstead_store::view::timestamp;
 use uuid::Uuid;
 
+use super::Desired;
 use super::observed_receipt::ObservedReceipt;
-use super::{Desired, Verdict, operation};
 use crate::refusal::Refusal;
 
 /// A receipt, kept or not.
@@ -26,6 +25,8 @@ pub(crate) struct Receipt {
     provider_version: u64,
     attachment_epoch: Uuid,
     persisted_at: SystemTime,
+    /// None: nothing was changed.
+    completion: Option<row::Completion>,
 }
 
 impl Receipt {
@@ -80,6 +81,7 @@ impl Receipt {
             provider_version: observed.provider_version,
             attachment_epoch: observed.attachment_epoch,
             persisted_at: observed.at,
+            completion: None,
         }
     }
 
@@ -93,6 +95,7 @@ impl Receipt {
             provider_version: row.provider_version,
             attachment_epoch: row.attachment_epoch,
             persisted_at: row.persisted_at,
+            completion: Some(row.completion),
         }
     }
 
@@ -118,35 +121,24 @@ impl Receipt {
         }
     }
 
-    /// How far the update has come. Looking is none.
-    pub(crate) fn operation(
-        &self,
-        sandbox: &row::Sandbox,
-        verdict: Verdict,
-        desired: &Desired,
-        identity: &ProviderDesiredIdentity,
-        told_at: Option<prost_types::Timestamp>,
-    ) -> Option<ConfigUpdateOperation> {
-        if self.kind == ProviderMutationKind::Observe {
-            return None;
-        }
-        let admission = sandbox.status.configuration_admission.as_ref();
-        let settled = operation(sandbox.phase, verdict, desired, admission);
+    /// How far the update has come, as it is kept. Looking is none.
+    pub(crate) fn operation(&self, identity: &ProviderDesiredIdentity) -> Option<ConfigUpdateOperation> {
+        let row::Completion { state, outcome, error, at } = self.completion.clone()?;
         let created = timestamp(self.persisted_at);
-        let done = matches!(settled.state, ConfigUpdateOperationState::Applied | ConfigUpdateOperationState::Failed);
+        let completed = at.map(timestamp);
         Some(ConfigUpdateOperation {
             operation_id: self.id.clone(),
-            sandbox_id: sandbox.id.to_string(),
+            sandbox_id: identity.sandbox_id.clone(),
             component: ConfigComponent::ProviderEnvironment.into(),
             target_revision: Some(ConfigSnapshotRevision {
                 component: Some(Component::ProviderTarget(identity.clone())),
             }),
-            state: settled.state.into(),
-            outcome: settled.outcome.into(),
-            sanitized_error: settled.error,
+            state: state.into(),
+            outcome: outcome.into(),
+            sanitized_error: error,
             created_time: Some(created),
-            updated_time: Some(told_at.unwrap_or(created)),
-            completed_time: told_at.filter(|_| done),
+            updated_time: Some(completed.unwrap_or(created)),
+            completed_time: completed,
         })
     }
 

@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_proto::api::v1::{
-    ConfigApplyOutcome, ConfigUpdateOperationState as Operation, ConfigurationAdmissionState, ProviderEnvironmentValue,
-    SandboxConfigurationAdmission, SandboxPhase,
-};
+use roadstead_proto::api::v1::ProviderEnvironmentValue;
 use uuid::Uuid;
 
 use super::*;
@@ -215,38 +212,4 @@ fn what_a_provider_goes_without_is_told_by_those_of_its_credentials_that_are_var
     assert_eq!(judged(expired(), &[]), Reason::CredentialExpired);
     assert_eq!(judged(Vec::new(), &[]), Reason::Unspecified);
     assert_eq!(withheld(None, &ProviderEnvironmentSnapshot::default(), now), Reason::Unspecified);
-}
-
-#[test]
-fn an_update_settles_with_its_receipt_or_with_the_verdict_on_the_same_content() {
-    use ConfigurationAdmissionState::{Accepted, Rejected};
-    let verdict = |state: ConfigurationAdmissionState, config_revision| SandboxConfigurationAdmission {
-        state: state.into(),
-        config_revision,
-        policy_hash: "hash".into(),
-        provider_env_revision: 2,
-        error: "why".into(),
-        ..Default::default()
-    };
-    let (accepted, rejected, older) = (verdict(Accepted, 3), verdict(Rejected, 3), verdict(Accepted, 1));
-    use SandboxPhase::{Deleting, Ready, Stopped};
-    for (phase, readiness, admission, expected) in [
-        (Ready, State::Pending, None, Operation::Pending),
-        (Ready, State::Persisted, Some(&older), Operation::Pending),
-        (Ready, State::Withheld, None, Operation::Pending),
-        (Ready, State::Ready, None, Operation::Applied),
-        (Ready, State::Revoked, None, Operation::Applied),
-        (Ready, State::Pending, Some(&accepted), Operation::Applied),
-        (Ready, State::Failed, None, Operation::Failed),
-        (Ready, State::Pending, Some(&rejected), Operation::Failed),
-        (Ready, State::Superseded, Some(&accepted), Operation::Superseded),
-        (Stopped, State::Pending, None, Operation::Inactive),
-        (Stopped, State::Superseded, None, Operation::Superseded),
-        (Deleting, State::Ready, Some(&accepted), Operation::Cancelled),
-    ] {
-        let settled = operation(phase, (readiness, Reason::Unspecified), &desired(), admission);
-        assert_eq!(settled.state, expected, "{phase:?} {readiness:?} {admission:?}");
-        assert_eq!(settled.outcome == ConfigApplyOutcome::Applied, expected == Operation::Applied);
-        assert_eq!(settled.error.is_empty(), admission != Some(&rejected));
-    }
 }

@@ -46,7 +46,7 @@ pub(super) async fn answer(calls: Arc<Calls>, request: ReadRequest) -> Result<An
     let told_at = observed.is_some().then(|| observation.as_ref().map(|told| timestamp(told.readiness_at))).flatten();
     let identity = receipt.identity(&sandbox, (!superseded).then_some(&desired));
     let status = ProviderReadinessStatus {
-        operation: receipt.operation(&sandbox, verdict, &desired, &identity, told_at),
+        operation: receipt.operation(&identity),
         receipt: Some(receipt.shown(&sandbox, identity)),
         state: verdict.0.into(),
         reason: verdict.1.into(),

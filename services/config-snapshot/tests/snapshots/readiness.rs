@@ -24,6 +24,7 @@ async fn receipt(world: &World, sandbox: &row::Sandbox, provider: &row::Provider
         provider_version: provider.resource_version,
         attachment_epoch: sandbox.attachment_epoch,
         persisted_at: now(),
+        completion: row::Completion::pending(),
     };
     let id = row.id.to_string();
     world.write_silently(vec![Write::InsertReceipts(vec![row])]).await;

@@ -61,6 +61,14 @@ fn descriptor(name: &str) -> anyhow::Result<prost_reflect::MessageDescriptor> {
     pool.get_message_by_name(name).ok_or_else(|| anyhow::anyhow!("{name} is not described"))
 }
 
+/// An end that has an exit code of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Ended {
+    pub(crate) code: u8,
+    pub(crate) text: String,
+}
+
 /// Says on standard error why a command failed. A server's refusal is told by its code and its own words.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let text = match error.downcast_ref::<tonic::Status>() {
@@ -69,7 +77,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     };
     // With standard error gone there is nobody left to tell.
     drop(writeln!(std::io::stderr().lock(), "roadstead: {text}"));
-    ExitCode::FAILURE
+    error.downcast_ref::<Ended>().map_or(ExitCode::FAILURE, |ended| ExitCode::from(ended.code))
 }
 
 /// Columns of equal width, the first row being the head.

@@ -1,13 +1,15 @@
 //! `roadstead policy`
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use roadstead_proto::api::v1;
 
 use super::connect::Connection;
-use super::output::{Output, from_json, short, table};
+use super::output::{Format, Output, from_json, line, short, table};
+use super::wait::{Sandbox, Wanted, until};
 use super::{request_id, scope};
 
 /// What a sandbox's agent may touch.
@@ -27,13 +29,30 @@ pub(crate) struct Command {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Replace the policy of a sandbox by the one in a file (a SandboxPolicy in protobuf's JSON form; `-` reads standard input)
-    Set { sandbox: String, file: PathBuf },
+    Set {
+        sandbox: String,
+        file: PathBuf,
+        #[command(flatten)]
+        patience: Patience,
+    },
     /// Change the policy of a sandbox by the operations in a file (a list of PolicyMergeOperation in protobuf's JSON form; `-` reads standard input): all of them or none
-    Merge { sandbox: String, file: PathBuf },
+    Merge {
+        sandbox: String,
+        file: PathBuf,
+        #[command(flatten)]
+        patience: Patience,
+    },
     /// Show the policy revisions of a sandbox, newest first
     List { sandbox: String },
     /// Show the newest revision of a sandbox's policy
     Get { sandbox: String },
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+struct Patience {
+    /// Wait until the supervisor has taken the revision, as `roadstead config wait` does
+    #[arg(long)]
+    wait: bool,
 }
 
 impl Command {
@@ -42,26 +61,30 @@ impl Command {
         let output = self.output;
         let workspace_scope = scope(&self.workspace);
         match self.action {
-            Action::Set { sandbox, file } => {
+            Action::Set { sandbox, file, patience } => {
                 let policy = from_json(&read(&file)?).context("the file is not a SandboxPolicy in JSON form")?;
                 let request = v1::UpdateConfigRequest {
                     workspace_scope,
-                    sandbox,
+                    sandbox: sandbox.clone(),
                     policy: Some(policy),
                     request_id: request_id(),
                     ..Default::default()
                 };
-                output.show(&client.update_config(request).await?.into_inner(), written)
+                let changed = client.update_config(request).await?.into_inner();
+                output.show(&changed, written)?;
+                loaded(&self.connection, output, (self.workspace, sandbox), changed.version, patience).await
             }
-            Action::Merge { sandbox, file } => {
+            Action::Merge { sandbox, file, patience } => {
                 let request = v1::UpdateConfigRequest {
                     workspace_scope,
-                    sandbox,
+                    sandbox: sandbox.clone(),
                     merge_operations: operations(&read(&file)?)?,
                     request_id: request_id(),
                     ..Default::default()
                 };
-                output.show(&client.update_config(request).await?.into_inner(), written)
+                let changed = client.update_config(request).await?.into_inner();
+                output.show(&changed, written)?;
+                loaded(&self.connection, output, (self.workspace, sandbox), changed.version, patience).await
             }
             Action::List { sandbox } => {
                 let mut all = v1::ListSandboxPoliciesResponse::default();
@@ -87,6 +110,23 @@ impl Command {
             }
         }
     }
+}
+
+/// Waits for what was just written, if that is wished.
+async fn loaded(
+    connection: &Connection,
+    output: Output,
+    (workspace, name): (String, String),
+    version: u32,
+    patience: Patience,
+) -> anyhow::Result<()> {
+    if !patience.wait {
+        return Ok(());
+    }
+    let sandbox = Sandbox { client: connection.open_stream().await?, workspace, name };
+    let told = until(sandbox, Some(Wanted::Policy(version)), Duration::from_secs(connection.timeout)).await?;
+    // In JSON form the answer stands alone.
+    if output.output == Format::Text { line(&told) } else { Ok(()) }
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

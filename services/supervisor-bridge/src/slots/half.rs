@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use uuid::Uuid;
+
 use super::Digest;
 
 /// How many frames of a half are remembered; an answer to an older one is no longer recognised.
@@ -33,8 +35,8 @@ pub(super) enum Reply {
 /// What became of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It is the newest word on this half; the digest is that of the content it speaks of.
-    News(Digest),
+    /// It is the newest word on this half, on this content.
+    News { digest: Digest, epoch: Uuid },
     /// A later frame has been answered already.
     Late,
     /// The frame is not remembered, or was answered before.
@@ -58,6 +60,8 @@ pub(super) struct Half<C> {
 #[derive(Debug)]
 struct Wanted<C> {
     digest: Digest,
+    /// Attachment epoch.
+    epoch: Uuid,
     since: Instant,
     /// Whether an answer may say that it was installed.
     installable: bool,
@@ -69,6 +73,7 @@ struct Wanted<C> {
 struct Sent {
     ordinal: u64,
     digest: Digest,
+    epoch: Uuid,
     at: Instant,
     installable: bool,
     answered: bool,
@@ -93,11 +98,11 @@ impl<C> Default for Half<C> {
 
 impl<C: Clone> Half<C> {
     /// Makes this the content that the supervisor should have. Tells whether it differs from what was wanted before.
-    pub(super) fn want(&mut self, digest: Digest, content: C, installable: bool, now: Instant) -> bool {
+    pub(super) fn want(&mut self, digest: Digest, epoch: Uuid, content: C, installable: bool, now: Instant) -> bool {
         if self.stopped || self.wanted.as_ref().is_some_and(|wanted| wanted.digest == digest) {
             return false;
         }
-        self.wanted = Some(Wanted { digest, since: now, installable, content: Some(content) });
+        self.wanted = Some(Wanted { digest, epoch, since: now, installable, content: Some(content) });
         self.refusal = None;
         self.forget_what_is_installed();
         true
@@ -140,11 +145,11 @@ impl<C: Clone> Half<C> {
         let wanted = self.wanted.as_ref()?;
         let content = wanted.content.clone()?;
         let again = self.sent.back().is_some_and(|sent| sent.digest == wanted.digest);
-        let (digest, installable) = (wanted.digest, wanted.installable);
+        let (digest, epoch, installable) = (wanted.digest, wanted.epoch, wanted.installable);
         if self.sent.len() == REMEMBERED {
             self.sent.pop_front();
         }
-        self.sent.push_back(Sent { ordinal, digest, at: now, installable, answered: false });
+        self.sent.push_back(Sent { ordinal, digest, epoch, at: now, installable, answered: false });
         Some((content, again))
     }
 
@@ -166,7 +171,7 @@ impl<C: Clone> Half<C> {
             return Heard::Unknown;
         };
         sent.answered = true;
-        let digest = sent.digest;
+        let (digest, epoch) = (sent.digest, sent.epoch);
         if ordinal < self.answered {
             return Heard::Late;
         }
@@ -191,7 +196,7 @@ impl<C: Clone> Half<C> {
                 self.wanted = None;
             }
         }
-        Heard::News(digest)
+        Heard::News { digest, epoch }
     }
 
     /// When the oldest frame that still waits for an answer was sent.
@@ -238,7 +243,7 @@ mod tests {
         let now = Instant::now();
         let content = Arc::new(());
         let mut half = Half::default();
-        half.want(Digest::new([1; 32]), Arc::clone(&content), true, now);
+        half.want(Digest::new([1; 32]), Uuid::nil(), Arc::clone(&content), true, now);
         half.take_due(1, now).unwrap();
         half.hear(1, Reply::Refused { retryable: true }, false, now);
         assert_eq!(Arc::strong_count(&content), 2);

@@ -28,6 +28,8 @@ pub struct HalfVerdict {
     pub refused: Option<Digest>,
     pub outcome: ConfigApplyOutcome,
     pub error: String,
+    /// Attachment epoch of the content that the outcome is of.
+    pub epoch: Uuid,
 }
 
 /// Which half.
@@ -46,11 +48,12 @@ impl Verdict {
         self.number
     }
 
-    /// Takes in an outcome for the content with this digest.
+    /// Takes in an outcome for the content with this digest, of this attachment epoch.
     pub(super) fn settle(
         &mut self,
         component: Component,
         digest: Digest,
+        epoch: Uuid,
         installed: bool,
         outcome: ConfigApplyOutcome,
         error: String,
@@ -62,9 +65,9 @@ impl Verdict {
         let before = half.take();
         let (was_installed, was_refused) = before.map_or((None, None), |half| (half.installed, half.refused));
         *half = Some(if installed {
-            HalfVerdict { installed: Some(digest), refused: was_refused, outcome, error }
+            HalfVerdict { installed: Some(digest), refused: was_refused, outcome, error, epoch }
         } else {
-            HalfVerdict { installed: was_installed, refused: Some(digest), outcome, error }
+            HalfVerdict { installed: was_installed, refused: Some(digest), outcome, error, epoch }
         });
     }
 
@@ -124,6 +127,7 @@ impl HalfVerdict {
             refused: bytes(self.refused),
             outcome: self.outcome.into(),
             error: self.error.clone(),
+            attachment_epoch: self.epoch.as_bytes().to_vec().into(),
         }
     }
 }
@@ -181,10 +185,18 @@ mod tests {
     fn a_refusal_keeps_what_is_installed() {
         let (old, new) = (Digest::new([1; 32]), Digest::new([2; 32]));
         let mut verdict = Verdict::default();
-        verdict.settle(Component::Config, old, true, ConfigApplyOutcome::Applied, String::new());
-        verdict.settle(Component::Config, new, false, ConfigApplyOutcome::FailedClosed, "no".into());
+        verdict.settle(Component::Config, old, Uuid::from_u128(1), true, ConfigApplyOutcome::Applied, String::new());
+        verdict.settle(
+            Component::Config,
+            new,
+            Uuid::from_u128(2),
+            false,
+            ConfigApplyOutcome::FailedClosed,
+            "no".into(),
+        );
         let half = verdict.report(Uuid::nil()).config.unwrap_or_default();
         assert_eq!((&half.installed[..], &half.refused[..]), (&old.bytes()[..], &new.bytes()[..]));
         assert_eq!(half.outcome(), ConfigApplyOutcome::FailedClosed);
+        assert_eq!(&half.attachment_epoch[..], Uuid::from_u128(2).as_bytes(), "of what the outcome is of");
     }
 }
