@@ -147,7 +147,7 @@ async fn hostile_and_slow_peers_cost_a_bounded_amount_and_honest_clients_nothing
         stalled.sends.bytes(&http2::call(2 * number + 1, WATCH, &[], &watching)).await.unwrap();
     }
     let open = "roadstead_watches_open{role=\"edge\"}";
-    eventually(CROWD * 4, "the watches are open", || async { edge.metric(open).await as u32 >= windowless }).await;
+    eventually(CROWD * 12, "the watches are open", || async { edge.metric(open).await as u32 >= windowless }).await;
     let mut peers = JoinSet::new();
     peers.spawn(async move { while stalled.next().await.is_some() {} });
     let (opening, opened) = (Arc::new(Semaphore::new(OPENING)), Arc::<AtomicU64>::default());
