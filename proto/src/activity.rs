@@ -1,7 +1,7 @@
 //! The stream `ACTIVITY`: log lines and platform events of sandboxes, one a message (D8).
 //!
 //! Both kinds are in one stream, because its sequence is the one order in which they are shown and resumed. The broker
-//! bounds each subject alike; that fewer events than lines are shown is up to the reader.
+//! bounds each subject alike, so of events, too, 2,000 are kept; that 50 of them are shown is up to the reader.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +19,8 @@ pub const EVENTS: u32 = 50;
 pub const AGE: Duration = Duration::from_secs(24 * 3600);
 /// Largest encoded line that is stored, in bytes: a sandbox has at most `LINES` of them.
 pub const LINE_BYTES: usize = 4096;
-/// All messages together, in bytes. Beyond it the oldest of the fleet go first, whoever wrote them.
+/// All messages together, in bytes. Beyond it the oldest of the fleet go first, whoever wrote them: no one sandbox can push
+/// out what others wrote, but some 130 can whose logs are full of the longest lines.
 pub const TOTAL_BYTES: i64 = 1 << 30;
 
 /// Every subject of the stream.

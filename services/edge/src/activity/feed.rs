@@ -62,7 +62,7 @@ impl Following {
                     Some(Fed::Stored { line, before }) => self.stored(line, before).await,
                 },
                 () = tokio::time::sleep_until(look_at) => {
-                    if self.look().await == Shows::Missed {
+                    if self.look().await != Shows::Nothing {
                         self.missed().await;
                     }
                     look_at = Instant::now() + LOOK_EVERY;

@@ -143,7 +143,7 @@ impl Edge {
     }
 
     fn compare(&mut self, life: &Life) {
-        if self.look(life) == Shows::Missed {
+        if self.look(life) != Shows::Nothing {
             self.missed(life);
         }
     }

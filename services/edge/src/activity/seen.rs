@@ -65,8 +65,9 @@ impl Seen {
     /// when the last of it was stored, if that is known.
     pub(super) fn missed(&mut self, tip: Option<Timestamp>) -> u64 {
         let (through, last) = (self.through, self.last());
-        if last > through {
-            self.through = last;
+        // After a restart nothing is known of the newest line, though nothing was missed.
+        if last > through || self.newest.is_none() {
+            self.through = last.max(through);
             self.newest = tip.map(|tip| (last, tip)).or(self.newest);
         }
         through
