@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use roadstead_policy::environment;
-use roadstead_proto::api::v1::ProviderMutationKind;
+use roadstead_proto::api::v1::{ConfigUpdateOperationState as Operation, ProviderMutationKind};
 use roadstead_store::mutation::Loaded;
 use roadstead_store::{row, view::timestamp};
 use uuid::Uuid;
@@ -41,7 +41,7 @@ pub(crate) fn changed(row: &mut row::Sandbox, cause: &str, now: SystemTime, cont
 }
 
 /// The newest receipt, if it is of what the sandbox is to have of that provider now: what changes nothing needs no
-/// other, however often it is asked for.
+/// other, however often it is asked for. One that ended without success is none: it may come to another end now.
 pub(crate) fn standing_receipt(
     loaded: &Loaded,
     sandbox: &row::Sandbox,
@@ -52,6 +52,7 @@ pub(crate) fn standing_receipt(
             && known.provider_id == provider.id
             && known.provider_version == provider.resource_version
             && known.attachment_epoch == sandbox.attachment_epoch
+            && matches!(known.completion.state, Operation::Pending | Operation::Applied)
     };
     loaded.receipt.as_ref().filter(same).cloned()
 }
