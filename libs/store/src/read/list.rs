@@ -118,7 +118,82 @@ macro_rules! selected_everywhere {
         )
     };
 }
-pub(crate) use {everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+
+/// A page of one workspace: who reads, `$columns` of each object as `$alias`, and how many candidates there were.
+macro_rules! page_in_workspace {
+    ($alias:literal, $columns:expr, $candidates:expr) => {
+        concat!(
+            "SELECT ",
+            access_columns!(),
+            ", ",
+            $columns,
+            ", ",
+            $alias,
+            ".candidates",
+            from_access!(),
+            " LEFT JOIN LATERAL ",
+            fitting!($candidates, "created_at, name, id"),
+            " ",
+            $alias,
+            " ON seen ORDER BY ",
+            $alias,
+            ".created_at, ",
+            $alias,
+            ".name, ",
+            $alias,
+            ".id"
+        )
+    };
+}
+
+/// A page of all workspaces: `$columns` of each object as `$alias`, and how many candidates there were.
+macro_rules! page_everywhere {
+    ($alias:literal, $columns:expr, $candidates:expr) => {
+        concat!(
+            "SELECT ",
+            $columns,
+            ", ",
+            $alias,
+            ".candidates FROM ",
+            fitting!($candidates, "created_at, name, workspace_name, id"),
+            " ",
+            $alias,
+            " ORDER BY ",
+            $alias,
+            ".created_at, ",
+            $alias,
+            ".name, ",
+            $alias,
+            ".workspace_name, ",
+            $alias,
+            ".id"
+        )
+    };
+}
+
+/// The [`List`] of a table inside one workspace: what is shown of an object, and its `$measured` columns.
+macro_rules! list_in_workspace {
+    ($table:literal, $alias:literal, $columns:expr, $measured:expr) => {
+        List {
+            every: page_in_workspace!($alias, $columns, in_workspace!($table, $measured)),
+            selected: page_in_workspace!($alias, $columns, selected_in_workspace!($table, $measured)),
+        }
+    };
+}
+
+/// The [`List`] of a table over all workspaces.
+macro_rules! list_everywhere {
+    ($table:literal, $alias:literal, $columns:expr, $measured:expr) => {
+        List {
+            every: page_everywhere!($alias, $columns, everywhere!($table, $measured)),
+            selected: page_everywhere!($alias, $columns, selected_everywhere!($table, $measured)),
+        }
+    };
+}
+pub(crate) use {
+    everywhere, fitting, in_workspace, list_everywhere, list_in_workspace, page_everywhere, page_in_workspace, rarest,
+    selected_everywhere, selected_in_workspace,
+};
 
 /// The statements of a list: for all its items, and for those with certain labels.
 pub(super) struct List {

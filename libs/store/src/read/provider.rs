@@ -1,6 +1,9 @@
 //! Providers, always without the values of their credentials: the watch role may not even ask for those.
 
-use super::list::{self, List, everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+use super::list::{
+    self, List, everywhere, fitting, in_workspace, list_everywhere, list_in_workspace, page_everywhere,
+    page_in_workspace, rarest, selected_everywhere, selected_in_workspace,
+};
 use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
@@ -28,43 +31,10 @@ macro_rules! measured {
     };
 }
 
-macro_rules! list {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            access_columns!(),
-            ", ",
-            columns!(),
-            ", NULL::bytea[], p.candidates",
-            from_access!(),
-            " LEFT JOIN LATERAL ",
-            fitting!($candidates, "created_at, name, id"),
-            " p ON seen ORDER BY p.created_at, p.name, p.id"
-        )
-    };
-}
+const LIST: List = list_in_workspace!("provider", "p", concat!(columns!(), ", NULL::bytea[]"), measured!());
 
-const LIST: List = List {
-    every: list!(in_workspace!("provider", measured!())),
-    selected: list!(selected_in_workspace!("provider", measured!())),
-};
-
-macro_rules! list_all {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            columns!(),
-            ", NULL::bytea[], p.workspace_name, p.candidates FROM ",
-            fitting!($candidates, "created_at, name, workspace_name, id"),
-            " p ORDER BY p.created_at, p.name, p.workspace_name, p.id"
-        )
-    };
-}
-
-const LIST_ALL: List = List {
-    every: list_all!(everywhere!("provider", measured!())),
-    selected: list_all!(selected_everywhere!("provider", measured!())),
-};
+const LIST_ALL: List =
+    list_everywhere!("provider", "p", concat!(columns!(), ", NULL::bytea[], p.workspace_name"), measured!());
 
 /// A row without a provider says if the sandbox is there.
 const ATTACHED: &str = concat!(

@@ -1,6 +1,9 @@
 //! Sandboxes.
 
-use super::list::{self, List, everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+use super::list::{
+    self, List, everywhere, fitting, in_workspace, list_everywhere, list_in_workspace, page_everywhere,
+    page_in_workspace, rarest, selected_everywhere, selected_in_workspace,
+};
 use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
@@ -35,47 +38,9 @@ macro_rules! measured {
     };
 }
 
-macro_rules! list {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            access_columns!(),
-            ", ",
-            columns!(),
-            ", ",
-            provider_names!(),
-            ", s.candidates",
-            from_access!(),
-            " LEFT JOIN LATERAL ",
-            fitting!($candidates, "created_at, name, id"),
-            " s ON seen ORDER BY s.created_at, s.name, s.id"
-        )
-    };
-}
+const LIST: List = list_in_workspace!("sandbox", "s", concat!(columns!(), ", ", provider_names!()), measured!());
 
-const LIST: List = List {
-    every: list!(in_workspace!("sandbox", measured!())),
-    selected: list!(selected_in_workspace!("sandbox", measured!())),
-};
-
-macro_rules! list_all {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            columns!(),
-            ", ",
-            provider_names!(),
-            ", s.candidates FROM ",
-            fitting!($candidates, "created_at, name, workspace_name, id"),
-            " s ORDER BY s.created_at, s.name, s.workspace_name, s.id"
-        )
-    };
-}
-
-const LIST_ALL: List = List {
-    every: list_all!(everywhere!("sandbox", measured!())),
-    selected: list_all!(selected_everywhere!("sandbox", measured!())),
-};
+const LIST_ALL: List = list_everywhere!("sandbox", "s", concat!(columns!(), ", ", provider_names!()), measured!());
 
 impl Database {
     /// A sandbox by name.

@@ -1,6 +1,9 @@
 //! Workload templates.
 
-use super::list::{self, List, everywhere, fitting, in_workspace, rarest, selected_everywhere, selected_in_workspace};
+use super::list::{
+    self, List, everywhere, fitting, in_workspace, list_everywhere, list_in_workspace, page_everywhere,
+    page_in_workspace, rarest, selected_everywhere, selected_in_workspace,
+};
 use super::{Listed, Page, Reader, Seen, access_columns, from_access};
 use crate::database::Database;
 use crate::error::StoreError;
@@ -25,43 +28,9 @@ macro_rules! measured {
     };
 }
 
-macro_rules! list {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            access_columns!(),
-            ", ",
-            columns!(),
-            ", t.candidates",
-            from_access!(),
-            " LEFT JOIN LATERAL ",
-            fitting!($candidates, "created_at, name, id"),
-            " t ON seen ORDER BY t.created_at, t.name, t.id"
-        )
-    };
-}
+const LIST: List = list_in_workspace!("workload_template", "t", columns!(), measured!());
 
-const LIST: List = List {
-    every: list!(in_workspace!("workload_template", measured!())),
-    selected: list!(selected_in_workspace!("workload_template", measured!())),
-};
-
-macro_rules! list_all {
-    ($candidates:expr) => {
-        concat!(
-            "SELECT ",
-            columns!(),
-            ", t.candidates FROM ",
-            fitting!($candidates, "created_at, name, workspace_name, id"),
-            " t ORDER BY t.created_at, t.name, t.workspace_name, t.id"
-        )
-    };
-}
-
-const LIST_ALL: List = List {
-    every: list_all!(everywhere!("workload_template", measured!())),
-    selected: list_all!(selected_everywhere!("workload_template", measured!())),
-};
+const LIST_ALL: List = list_everywhere!("workload_template", "t", columns!(), measured!());
 
 impl Database {
     /// A template by name.
