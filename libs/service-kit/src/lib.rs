@@ -5,6 +5,7 @@ pub mod admin;
 pub mod clock;
 mod derive;
 pub mod hmac_keys;
+pub mod joined;
 pub mod key_file;
 pub mod keyring;
 pub mod metrics;

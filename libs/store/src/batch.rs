@@ -1,4 +1,4 @@
-//! Sandboxes that a sweep locked, to be changed in one short transaction without a command.
+//! Sandboxes that were locked together, to be changed in one short transaction without a command.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::database::Database;
 use crate::error::{FlightError, Stage};
-use crate::fields::only;
+use crate::fields::{all, only};
 use crate::first_flight::OPEN;
 use crate::flight::{Flight, Step};
 use crate::in_flight::commit;
@@ -50,6 +50,28 @@ impl Database {
     /// See [`FlightError`]; nothing is locked then.
     pub async fn past_deadline(&self, most: u32, left_out: &[Uuid]) -> Result<Option<Batch>, FlightError> {
         self.locked(sandbox::past_deadline(most, left_out)).await
+    }
+
+    /// Locks those of these sandboxes that nobody else is at work on and of which nothing is open but what their row says: no
+    /// operation behind a receipt, no revision of a policy, and the bridge of their session is not gone. Others are left
+    /// out. Attached providers are not read.
+    ///
+    /// # Errors
+    /// See [`FlightError`]; nothing is locked then.
+    pub async fn nothing_open(&self, ids: &[Uuid]) -> Result<Batch, FlightError> {
+        let mut flight = Flight::default();
+        flight.add(Step::plain(BEGIN));
+        let opened = flight.add(Step::new(OPEN, [value(String::new())]));
+        let locked = flight.add(sandbox::lock_free(ids.to_vec()));
+        // A statement of its own, so that it sees what was committed before the locks were granted.
+        let simple = flight.add(sandbox::nothing_open(ids.to_vec(), self.process_id()));
+        let mut lease = self.lease().await?;
+        let answers = lease.begin(flight).await.map_err(|failed| FlightError::of(failed, Stage::First))?;
+        let now = only(answers.rows(opened), |fields| fields.time())?;
+        let simple: BTreeSet<Uuid> = all(answers.rows(simple), |fields| fields.take())?.into_iter().collect();
+        let mut sandboxes = sandbox::read_all(answers.rows(locked))?;
+        sandboxes.retain(|known| simple.contains(&known.id));
+        Ok(Batch { lease, now, sandboxes, judgement: None })
     }
 
     async fn locked(&self, lock: Step) -> Result<Option<Batch>, FlightError> {

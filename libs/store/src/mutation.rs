@@ -158,6 +158,37 @@ pub struct Loaded {
     pub pending_receipts: bool,
 }
 
+impl Loaded {
+    /// A sandbox whose session's owner is alive, and nothing else, for a fresh command.
+    #[must_use]
+    pub fn of_session(now: SystemTime, sandbox: row::Sandbox) -> Self {
+        Self {
+            now,
+            ledger: Ledger::Fresh,
+            role: None,
+            workspace: None,
+            member: None,
+            template: None,
+            providers: Vec::new(),
+            sandboxes: vec![sandbox],
+            attached_providers: Vec::new(),
+            policy: None,
+            policy_version: None,
+            global_policy: None,
+            sandbox_settings: row::Settings::default(),
+            global_settings: row::Settings::default(),
+            blockers: Vec::new(),
+            member_count: 0,
+            template_count: 0,
+            services: Vec::new(),
+            receipt: None,
+            session_owner: Some(SessionOwner::Alive),
+            observation: None,
+            pending_receipts: false,
+        }
+    }
+}
+
 /// What the ledger says of this command and its claim.
 #[derive(Clone, Debug)]
 pub enum Ledger {

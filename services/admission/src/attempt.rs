@@ -29,7 +29,7 @@ use crate::validate::request_id;
 const FURTHEST_DEADLINE: Duration = Duration::from_secs(150);
 
 /// A command as it was opened and its caller recognised.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Opened {
     pub id: Uuid,
     pub name: Name,

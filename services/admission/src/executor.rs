@@ -1,5 +1,6 @@
 //! The shell around an attempt: a delivery comes, is opened, flown, answered and decided.
 
+pub(crate) mod together;
 mod two_steps;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::Bus;
 use roadstead_bus::pull::Delivery;
+use roadstead_service_kit::joined::Joined;
 use roadstead_service_kit::{clock, status, telemetry};
 use roadstead_store::error::{Busy, LedgerRow};
 use roadstead_store::mutation::{Conclusion, Outcome};
@@ -19,7 +21,7 @@ use tracing::Instrument as _;
 
 use crate::again::{self, Again, CROWDED};
 use crate::answer::{CodeOf, Minter, word};
-use crate::attempt::{self, Attempt, Core, Next};
+use crate::attempt::{self, Attempt, Core, Next, Opened};
 use crate::envelope::{Envelope, Opener, Queue, Unopened};
 use crate::events::change::Happened;
 use crate::events::{Events, change};
@@ -69,6 +71,10 @@ pub(crate) struct Parts {
     /// hang, and must not stop all else.
     pub(crate) effect_slots: Semaphore,
     pub(crate) again: Again,
+    /// Results of sessions that wait to be settled together.
+    pub(crate) results: Joined<Box<Opened>, together::Answer>,
+    /// Reports that are executed by themselves at a time.
+    pub(crate) report_slots: Semaphore,
 }
 
 /// How a delivery ends.
@@ -115,10 +121,20 @@ impl Executor {
 
     async fn run(&self, queue: Queue, envelope: Envelope, delivery: Delivery, begun: Instant) {
         let Envelope { command, sealed, reply } = envelope;
-        let (id, method) = (command.id, command.name.text());
-        let attempt = self.0.core.attempt(command);
+        let (id, method, deadline) = (command.id, command.name.text(), command.deadline);
         let deliveries = delivery.attempt();
         let work = async {
+            let command = match self.joined(queue, command, deliveries).await {
+                Ok(end) => return end,
+                Err(command) => command,
+            };
+            let _slot = match queue {
+                // The pull loop counts them.
+                Queue::Commands => None,
+                // The semaphore is never closed.
+                Queue::Reports => self.0.report_slots.acquire().await.ok(),
+            };
+            let attempt = self.0.core.attempt(command);
             match self.0.again.place(queue, deliveries) {
                 Some(_place) => self.settle(&attempt, deliveries).await,
                 None => self.crowded(&attempt).await,
@@ -126,22 +142,38 @@ impl Executor {
         };
         match delivery.holding(work).await {
             End::PutBack(reason, pause) => {
-                let pause = again::cut(pause, attempt.command.deadline, clock::now());
+                let pause = again::cut(pause, deadline, clock::now());
                 self.put_back(delivery, reason, pause).await;
             }
             End::Left => delivery.ack().await,
             End::Told(outcome, unpublished) => match self.0.minter.answer(id, &outcome, clock::now()) {
                 Some(answer) => {
                     self.answer(id, &reply, &sealed, &answer.encode_to_vec()).await;
-                    self.0.marks.committed(unpublished.marks);
-                    self.0.events.committed(unpublished.events);
-                    self.0.timer.committed(unpublished.deadline);
+                    self.publish(unpublished);
                     delivery.ack().await;
                     self.count(method, &outcome, begun, deliveries);
                 }
                 None => self.put_back(delivery, "unresolved", HELD).await,
             },
         }
+    }
+
+    /// Settles a command with others, if it may be; else it comes back.
+    async fn joined(&self, queue: Queue, command: Opened, deliveries: u64) -> Result<End, Opened> {
+        if !together::may_be_joined(queue, &command, deliveries) {
+            return Err(command);
+        }
+        match self.0.results.ask(Box::new(command)).await {
+            Some(Ok(outcome)) => Ok(End::Told(outcome, Unpublished::default())),
+            Some(Err(command)) => Err(*command),
+            None => Ok(End::PutBack("stopping", HELD)),
+        }
+    }
+
+    fn publish(&self, unpublished: Unpublished) {
+        self.0.marks.committed(unpublished.marks);
+        self.0.events.committed(unpublished.events);
+        self.0.timer.committed(unpublished.deadline);
     }
 
     /// Tries until the command is settled or has to wait.

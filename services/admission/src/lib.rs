@@ -45,6 +45,7 @@ use roadstead_bus::{Bus, ConnectSettings, pull, service, topology};
 use roadstead_proto::method::Method;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::Stream;
+use roadstead_service_kit::joined::joined;
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::service::Service;
 use roadstead_service_kit::shutdown::Shutdown;
@@ -63,7 +64,7 @@ use attempt::Core;
 use context::RandomIds;
 use envelope::{Opener, Queue};
 use events::Events;
-use executor::{Executor, Parts};
+use executor::{Executor, Parts, together};
 use ledger::Fingerprints;
 use limit::Limit;
 use metrics::Metrics;
@@ -76,6 +77,8 @@ const ROLE: Role = Role::Admission;
 /// Requests for renewals and for the clock that are worked on at the same time.
 const RENEWALS: usize = 8;
 const OPERATORS: usize = 4;
+/// Reports that are in hand, so that results of sessions come together. The slots are those of all others.
+const REPORTS_IN_HAND: u16 = 64;
 /// Tokens that one sandbox may have within a window.
 const REFRESHES: (u32, Duration) = (10, Duration::from_secs(60));
 const REFRESHING_SANDBOXES: usize = 20_000;
@@ -147,6 +150,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         rules: rules.clone(),
         timer: timer.clone(),
     };
+    let (results, waiting) = joined();
     let parts = Arc::new(Parts {
         core: core(&keys, served, rules, &metrics)?,
         opener: opener(&keys)?,
@@ -160,6 +164,8 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         again: Again::new(command_slots, report_slots),
         effect_time: Duration::from_secs(effect_seconds),
         effect_slots: Semaphore::new(usize::from(command_slots / 4).max(1)),
+        results,
+        report_slots: Semaphore::new(report_slots.into()),
     });
     let executor = Executor(Arc::clone(&parts));
 
@@ -190,9 +196,19 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
             Ok::<_, Infallible>(())
         }
     });
-    for (name, queue, slots) in
-        [("commands", Queue::Commands, command_slots), ("reports", Queue::Reports, report_slots)]
-    {
+    tasks.essential(Phase::Background, "results of sessions", |stop| {
+        let executor = executor.clone();
+        async move {
+            let settle = |results| {
+                let executor = executor.clone();
+                async move { executor.together(results).await }
+            };
+            waiting.run(together::LIMITS, stop, settle).await;
+            Ok::<_, Infallible>(())
+        }
+    });
+    let reports = report_slots.max(REPORTS_IN_HAND);
+    for (name, queue, slots) in [("commands", Queue::Commands, command_slots), ("reports", Queue::Reports, reports)] {
         tasks.essential(Phase::Serving, name, |stop| {
             let (bus, executor) = (bus.clone(), executor.clone());
             async move {

@@ -155,6 +155,18 @@ const PAST_DEADLINE: &str = concat!(
      ORDER BY s.provisioning_deadline LIMIT $1 FOR UPDATE OF s SKIP LOCKED"
 );
 
+const LOCK_FREE: &str =
+    concat!("SELECT ", columns!(), " FROM sandbox s WHERE s.id = ANY ($1) ORDER BY s.id FOR UPDATE OF s SKIP LOCKED");
+
+/// A revision above the current one, or one that waits for a verdict or had a bad one, may be changed by the next verdict.
+const NOTHING_OPEN: &str = concat!(
+    "SELECT s.id FROM sandbox s WHERE s.id = ANY ($1) AND NOT ",
+    crate::table::process::owner_is_gone!("$2"),
+    " AND NOT EXISTS (SELECT FROM provider_receipt r WHERE r.sandbox_id = s.id AND r.operation = 1) \
+     AND NOT EXISTS (SELECT FROM policy_revision r WHERE r.scope = s.id \
+         AND (r.version > s.current_policy_version OR r.status IN (1, 3)))"
+);
+
 const INSERT: &str = "INSERT INTO sandbox (id, labels, annotations, resource_version, deletion_at, spec, status, phase,
         current_policy_version, attachment_epoch, generation, provisioning_deadline, configuration_instance_id,
         session_id, session_bridge_id, session_instance_id, session_epoch, session_config_push, session_result_number,
@@ -273,6 +285,17 @@ pub(crate) fn lost(judge: Uuid, most: u32) -> Step {
 /// Locks sandboxes whose deadline has come, without those that are left out.
 pub(crate) fn past_deadline(most: u32, left_out: &[Uuid]) -> Step {
     Step::new(PAST_DEADLINE, [value(i64::from(most)), value(left_out.to_vec())])
+}
+
+/// Locks those of the sandboxes that nobody else has locked.
+pub(crate) fn lock_free(ids: Vec<Uuid>) -> Step {
+    Step::new(LOCK_FREE, [value(ids)])
+}
+
+/// Ids of those of the sandboxes of which nothing is open that a verdict on their configuration may end, and whose owner is
+/// not gone, as the judge may judge it.
+pub(crate) fn nothing_open(ids: Vec<Uuid>, judge: Uuid) -> Step {
+    Step::new(NOTHING_OPEN, [value(ids), value(judge)])
 }
 
 /// Workspace and id of every sandbox, by id, after `after`.

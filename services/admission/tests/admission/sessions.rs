@@ -1,5 +1,6 @@
 //! A supervisor's session, as the bridge reports it.
 
+use futures_util::future::join_all;
 use prost::Message as _;
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::{self, ConfigApplyOutcome, SandboxPhase};
@@ -53,6 +54,39 @@ impl Connected {
         let phase = side.value(&format!("select phase from roadstead.sandbox where id = '{}'", self.id)).await;
         SandboxPhase::try_from(phase.parse::<i32>().unwrap()).unwrap()
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn results_that_come_together_share_transactions_and_each_takes_effect_once() {
+    const SESSIONS: u128 = 40;
+    let mut world = World::new().await;
+    world.workspace("w").await;
+    let mut supervisors = Vec::new();
+    for session in 1..=SESSIONS {
+        let id = world.sandbox("w", &format!("box-{session}")).await.metadata.unwrap().id;
+        let supervisor = world.supervisor(&id, 1);
+        world.bridge.report(&supervisor, Report::RegisterSession, &register(session, session, 1)).await.unwrap();
+        supervisors.push((session, supervisor));
+    }
+    let report_all = async |world: &World, number: u64, outcome: ConfigApplyOutcome| {
+        let results = supervisors.iter().map(async |(session, supervisor)| {
+            let config = Some(HalfResult { outcome: outcome.into(), ..Default::default() });
+            let result = SessionResult { config, ..applied(*session, number, 0) };
+            world.bridge.report(supervisor, Report::SessionResult, &result).await
+        });
+        join_all(results).await
+    };
+    assert!(report_all(&world, 2, ConfigApplyOutcome::Applied).await.iter().all(Result::is_ok));
+    let ready = "select count(*) from roadstead.sandbox where phase = 2 and session_result_number = 2";
+    assert_eq!(world.sql.value(ready).await, SESSIONS.to_string());
+    let transactions = world.sql.value("select count(distinct xmin::text) from roadstead.sandbox").await;
+    assert!(transactions.parse::<u128>().unwrap() <= SESSIONS / 2, "{transactions}");
+
+    let versions = "select sum(resource_version) from roadstead.sandbox";
+    let before = world.sql.value(versions).await;
+    assert!(report_all(&world, 1, ConfigApplyOutcome::FailedClosed).await.iter().all(Result::is_ok), "late ones");
+    assert_eq!((world.sql.value(versions).await, world.sql.value(ready).await), (before, SESSIONS.to_string()));
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
