@@ -161,7 +161,8 @@ impl Consumer {
                 2,
             ),
             Self::DirtyOne => (Stream::Dirty, "config-snapshot-one", &["roadstead.dirty.one.*.*"], 1024),
-            Self::DirtyFleet => (Stream::Dirty, "config-snapshot-fleet", &["roadstead.dirty.fleet.*.*"], 1024),
+            // Each replica has as many in hand as it takes to let workspaces take turns.
+            Self::DirtyFleet => (Stream::Dirty, "config-snapshot-fleet", &["roadstead.dirty.fleet.*.*"], 4096),
         };
         ConsumerConfig { stream, name, filters, ack_wait: Duration::from_secs(5), max_ack_pending }
     }

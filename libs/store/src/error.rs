@@ -1,6 +1,7 @@
 //! What can go wrong, by what the caller is to do about it.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use deadpool_postgres::PoolError;
@@ -136,6 +137,16 @@ impl FlightError {
 }
 
 impl StoreError {
+    /// The same error again and again, for each of those who asked together.
+    pub fn repeated(self) -> impl Iterator<Item = Self> {
+        let (kind, source): (fn(Source) -> Self, _) = match self {
+            Self::Unavailable(source) => (Self::Unavailable, source),
+            Self::Bug(source) => (Self::Bug, source),
+        };
+        let source: Arc<dyn StdError + Send + Sync> = source.into();
+        std::iter::repeat_with(move || kind(Arc::clone(&source).into()))
+    }
+
     pub(crate) fn of(failed: Failed) -> Self {
         match failed {
             Failed::Broken(None) => Self::Unavailable(Silence.into()),

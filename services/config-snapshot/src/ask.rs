@@ -10,6 +10,7 @@ use roadstead_proto::internal::{BootstrapRequest, ReadRequest, StandingRequest, 
 use roadstead_proto::sealing::{CipherKeys, open_token};
 use roadstead_service_kit::access;
 use roadstead_service_kit::sandbox_token::{SandboxIdentity, TokenVerifier};
+use roadstead_store::inputs::Named;
 use uuid::Uuid;
 
 use crate::refusal::Refusal;
@@ -67,10 +68,11 @@ impl OfUser {
         Ok(Self { user, workspace, sandbox, field })
     }
 
-    /// The subject whose membership counts; none for those who need none.
+    /// The sandbox, as Postgres is asked for it. Membership does not count for those who need none.
     #[must_use]
-    pub(crate) fn subject(&self) -> Option<&str> {
-        (!self.user.platform_admin).then_some(&self.user.subject)
+    pub(crate) fn named(&self) -> Named {
+        let subject = (!self.user.platform_admin).then(|| self.user.subject.clone());
+        Named { workspace: self.workspace.clone(), name: self.sandbox.clone(), subject }
     }
 
     /// Judges membership, then that the workspace is there, then the request.

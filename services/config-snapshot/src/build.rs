@@ -7,8 +7,10 @@ use roadstead_bus::bucket::{Bucket, ReadError, Revision, UpdateError};
 use roadstead_policy::compose::{Composed, Deployment, compose};
 use roadstead_proto::internal::SnapshotEntry;
 use roadstead_proto::sealing::{CipherKeys, OpenError};
+use roadstead_service_kit::joined::Joined;
 use roadstead_service_kit::telemetry;
-use roadstead_store::inputs::Inputs;
+use roadstead_store::inputs::{Inputs, Named};
+use roadstead_store::read::Seen;
 use roadstead_store::{Database, StoreError};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -47,6 +49,8 @@ pub(crate) enum BuildError {
     Credential(#[from] OpenError),
     #[error("the entry was changed by others each time")]
     Contended,
+    #[error("the role is stopping")]
+    Stopping,
 }
 
 /// Builds snapshots. Cheap to clone.
@@ -57,12 +61,22 @@ pub(crate) struct Builder(Arc<Parts>);
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) database: Database,
+    pub(crate) inputs: Joined<Uuid, Result<Drawn, StoreError>>,
+    pub(crate) inputs_by_name: Joined<Named, Result<Seen<Option<Inputs>>, StoreError>>,
     pub(crate) bucket: Bucket,
     pub(crate) keys: SnapshotKeys,
     /// Opens credentials; the context is the provider's id, as 16 bytes.
     pub(crate) credentials: CipherKeys,
     pub(crate) deployment: Deployment,
     pub(crate) metrics: Metrics,
+}
+
+/// Inputs as they were read after a number was drawn.
+#[derive(Debug)]
+pub(crate) struct Drawn {
+    pub(crate) sequence: u64,
+    /// None: the sandbox is gone.
+    pub(crate) inputs: Option<Inputs>,
 }
 
 /// An entry as it was read.
@@ -132,6 +146,22 @@ impl Builder {
         Ok(self.read(&sandbox_id.to_string()).await?.standing.map(|entry| entry.epoch))
     }
 
+    /// The inputs of a sandbox's configuration as they are now, or later; none if it is gone.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub(crate) async fn inputs(&self, sandbox_id: Uuid) -> Result<Option<Inputs>, StoreError> {
+        Ok(self.drawn(sandbox_id).await?.inputs)
+    }
+
+    /// The same by the sandbox's name, with the rights of who asks.
+    ///
+    /// # Errors
+    /// Postgres cannot be used now.
+    pub(crate) async fn inputs_by_name(&self, asked: Named) -> Result<Seen<Option<Inputs>>, StoreError> {
+        self.0.inputs_by_name.ask(asked).await.unwrap_or_else(stopping)
+    }
+
     /// Composes what was read, without touching any entry: for polls.
     ///
     /// # Errors
@@ -139,6 +169,10 @@ impl Builder {
     pub(crate) fn compose(&self, read: Inputs) -> Result<Composed, BuildError> {
         let now = read.now;
         Ok(compose(inputs(read, &self.0.credentials)?, &self.0.deployment, now))
+    }
+
+    async fn drawn(&self, sandbox_id: Uuid) -> Result<Drawn, StoreError> {
+        self.0.inputs.ask(sandbox_id).await.unwrap_or_else(stopping)
     }
 
     async fn run(&self, sandbox_id: Uuid, traceparent: &str, at_least: u64) -> Result<(Standing, Outcome), BuildError> {
@@ -161,8 +195,8 @@ impl Builder {
     ) -> Result<(Standing, Outcome), BuildError> {
         let key = sandbox_id.to_string();
         let read = self.read(&key).await?;
-        let (sequence, found) = self.0.database.next_snapshot_inputs(sandbox_id).await?;
-        let Some(found) = found else { return self.purge(&key, read).await };
+        let Drawn { sequence, inputs } = self.drawn(sandbox_id).await?;
+        let Some(found) = inputs else { return self.purge(&key, read).await };
         let (epoch, workspace_id, generation) = (found.epoch, found.sandbox.workspace_id, found.sandbox.generation);
 
         let snapshot = Snapshot::new(self.compose(found)?, &self.0.keys);
@@ -198,4 +232,8 @@ impl Builder {
         }
         Ok((Standing::Gone, Outcome::Purged))
     }
+}
+
+fn stopping<T>() -> Result<T, StoreError> {
+    Err(StoreError::Unavailable("the role is stopping".into()))
 }

@@ -1,6 +1,9 @@
-//! The lanes of marks: each mark becomes a build, and goes when the entry stands.
+//! The lanes of marks: each mark becomes a build, and goes when the entry stands. Of the marks that a replica has in hand,
+//! workspaces have theirs built in turn.
 
 use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message as _;
 use roadstead_bus::Bus;
@@ -9,9 +12,15 @@ use roadstead_proto::internal::Mark;
 use roadstead_proto::stream::Consumer;
 use roadstead_proto::subject::{Dirty, Lane};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::build::Builder;
+use crate::build::{BuildError, Builder};
+use crate::coming::Coming;
 use crate::pause;
+use crate::turns::Turns;
+
+/// Marks of the fleet that a replica has in hand. Beyond these the order is that of the stream.
+const IN_HAND: usize = 1024;
 
 /// Builds what `lane` marks, `slots` at a time, until `stop`.
 ///
@@ -24,30 +33,53 @@ pub(crate) async fn run(
     slots: usize,
     stop: CancellationToken,
 ) -> Result<(), PullError> {
-    let consumer = match lane {
-        Lane::One => Consumer::DirtyOne,
-        Lane::Fleet => Consumer::DirtyFleet,
+    let (consumer, in_hand) = match lane {
+        Lane::One => (Consumer::DirtyOne, slots),
+        Lane::Fleet => (Consumer::DirtyFleet, IN_HAND),
     };
-    pull::run(&bus, consumer, slots, stop, |delivery| handle(builder.clone(), lane, delivery)).await
+    let lane = Work { lane, builder, turns: Turns::new(slots), coming: Coming::default(), stop: stop.clone() };
+    pull::run(&bus, consumer, in_hand, stop, |delivery| lane.clone().handle(delivery)).await
 }
 
-async fn handle(builder: Builder, lane: Lane, delivery: Delivery) {
-    builder.metrics().waiting(lane, delivery.pending());
-    let Ok(dirty) = Dirty::from_str(delivery.subject()) else {
-        return delivery.not_understood("no known sandbox").await;
-    };
-    let traceparent = traceparent(&delivery);
-    let built = delivery.holding(builder.refresh(dirty.sandbox_id, &traceparent)).await;
-    match built {
-        Ok(_) => delivery.ack().await,
-        Err(error) => {
-            let pause = pause::after(delivery.attempt());
-            tracing::warn!(
-                sandbox = %dirty.sandbox_id, attempt = delivery.attempt(), ?pause, %error,
-                "a snapshot could not be built; its mark is put back"
-            );
-            delivery.put_back(pause).await;
+#[derive(Clone)]
+struct Work {
+    lane: Lane,
+    builder: Builder,
+    turns: Turns,
+    coming: Coming<Uuid, Result<(), Arc<BuildError>>>,
+    stop: CancellationToken,
+}
+
+impl Work {
+    async fn handle(self, delivery: Delivery) {
+        self.builder.metrics().waiting(self.lane, delivery.pending());
+        let Ok(dirty) = Dirty::from_str(delivery.subject()) else {
+            return delivery.not_understood("no known sandbox").await;
+        };
+        let built = delivery.holding(self.build(dirty, traceparent(&delivery))).await;
+        match built {
+            Ok(()) => delivery.ack().await,
+            Err(error) if matches!(*error, BuildError::Stopping) => delivery.put_back(Duration::ZERO).await,
+            Err(error) => {
+                let pause = pause::after(delivery.attempt());
+                tracing::warn!(
+                    sandbox = %dirty.sandbox_id, attempt = delivery.attempt(), ?pause, %error,
+                    "a snapshot could not be built; its mark is put back"
+                );
+                delivery.put_back(pause).await;
+            }
         }
+    }
+
+    /// Builds when it is the workspace's turn, if that comes before the stop. Marks of one sandbox that wait for it have one
+    /// build.
+    fn build(&self, dirty: Dirty, traceparent: String) -> impl Future<Output = Result<(), Arc<BuildError>>> + use<> {
+        let Self { turns, builder, stop, .. } = self.clone();
+        let turn = async move { stop.run_until_cancelled(turns.next(dirty.workspace_id)).await };
+        self.coming.join(dirty.sandbox_id, turn, move |turn| async move {
+            let Some(_turn) = turn else { return Err(Arc::new(BuildError::Stopping)) };
+            builder.refresh(dirty.sandbox_id, &traceparent).await.map(drop).map_err(Arc::new)
+        })
     }
 }
 

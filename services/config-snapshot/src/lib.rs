@@ -6,6 +6,7 @@
 
 mod ask;
 mod build;
+mod coming;
 mod config;
 mod entry;
 mod expand;
@@ -18,6 +19,7 @@ mod refusal;
 mod serve;
 mod snapshot;
 mod sweep;
+mod turns;
 
 use std::convert::Infallible;
 
@@ -29,11 +31,13 @@ use roadstead_proto::bucket::Bucket as Name;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::{Consumer, Stream};
 use roadstead_proto::subject::Lane;
+use roadstead_service_kit::joined::{Limits, Questions, joined};
 use roadstead_service_kit::service::Service;
 use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::tasks::Phase;
 use roadstead_store::database::DEFAULT_QUOTA;
-use roadstead_store::{Database, DatabaseSettings, migrate};
+use roadstead_store::inputs::{Each, Named};
+use roadstead_store::{Database, DatabaseSettings, StoreError, migrate};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -41,12 +45,14 @@ use uuid::Uuid;
 pub use config::{Config, Lanes, Mode};
 
 use ask::Tokens;
-use build::{Builder, Parts};
+use build::{Builder, Drawn, Parts};
 use metrics::Metrics;
 use serve::Calls;
 use snapshot::SnapshotKeys;
 
 const ROLE: Role = Role::ConfigSnapshot;
+/// What is found of one may be megabytes. One statement is at work in Postgres while what another found is read.
+const JOINED: Limits = Limits { together: 32, under_way: 2 };
 
 /// What must be there of the broker's topology before the role works.
 const PARTS: [Part; 5] = [
@@ -86,8 +92,19 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         quota: DEFAULT_QUOTA,
     })?;
     service.metrics.register(|registry| bus.register(registry));
+    let (inputs, by_id) = joined();
+    let (inputs_by_name, by_name) = joined();
+    questions(&service, &database, by_id, |database, ids: Vec<Uuid>| async move {
+        let (sequence, found) = database.next_snapshot_inputs(&ids).await?;
+        Ok(found.into_iter().map(|inputs| Ok(Drawn { sequence, inputs: inputs? })).collect())
+    });
+    questions(&service, &database, by_name, |database, asked: Vec<Named>| async move {
+        database.snapshot_inputs_by_name(&asked).await
+    });
     let builder = Builder::new(Parts {
         database,
+        inputs,
+        inputs_by_name,
         bucket: Bucket::new(&bus, Name::Snapshots),
         keys: SnapshotKeys { cipher: keys.snapshots()?, digests: keys.environment_digests()? },
         credentials: keys.credentials()?,
@@ -100,6 +117,28 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let shares = Shares { lanes, reads: config_read_slots.into(), sweep_rate };
     start(&service, &bus, &builder, calls, shares);
     Ok(service.run(&shutdown).await?)
+}
+
+/// Asks Postgres what waits, with one statement for many.
+fn questions<Q, A, F>(
+    service: &Service,
+    database: &Database,
+    questions: Questions<Q, Result<A, StoreError>>,
+    statement: impl Fn(Database, Vec<Q>) -> F + Send + Sync + 'static,
+) where
+    Q: Send + 'static,
+    A: Send + 'static,
+    F: Future<Output = Result<Each<A>, StoreError>> + Send + 'static,
+{
+    let database = database.clone();
+    service.tasks.essential(Phase::Background, "questions to Postgres", |stop| async move {
+        let all = |asked: Vec<Q>| {
+            let (count, found) = (asked.len(), statement(database.clone(), asked));
+            async move { found.await.unwrap_or_else(|error| error.repeated().take(count).map(Err).collect()) }
+        };
+        questions.run(JOINED, stop, all).await;
+        Ok::<_, Infallible>(())
+    });
 }
 
 /// How much of everything goes on at a time.

@@ -94,7 +94,8 @@ impl From<BuildError> for Refusal {
             | BuildError::Read(_)
             | BuildError::Write(_)
             | BuildError::WrongDatabase(_)
-            | BuildError::Contended => Self::Unavailable(error),
+            | BuildError::Contended
+            | BuildError::Stopping => Self::Unavailable(error),
         }
     }
 }

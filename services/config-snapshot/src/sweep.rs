@@ -158,8 +158,7 @@ impl Sweep {
     /// One pass: at full speed if something was lost, else slowly, until something is.
     async fn turn(&mut self, right: &Sweeper) -> Result<(), SweepError> {
         if self.losses.has_changed().unwrap_or(false) {
-            // The nil id is no sandbox's: only the number is wanted.
-            let (at_least, _) = self.builder.database().next_snapshot_inputs(Uuid::nil()).await?;
+            let at_least = self.builder.database().next_snapshot_sequence().await?;
             self.losses.mark_unchanged();
             let swept = pass(&self.builder, Pace::Full { at_least }, right).await;
             if swept.is_err() {

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Requests that stand at a time, however many slots are free. Each is made again every few seconds while nothing comes, and
+/// so many bring messages as fast as they can be taken.
+pub(super) const STANDING: usize = 64;
+
 /// Counts requests for one message each. There are never more standing requests than free slots, as far as is known:
 /// a message does not say which request it answers, so it is taken to answer the oldest.
 #[derive(Debug)]
@@ -25,7 +29,8 @@ impl Credit {
         while self.standing.front().is_some_and(|(_, made)| now.duration_since(*made) >= self.give_up_after) {
             self.standing.pop_front();
         }
-        let missing = self.slots.saturating_sub(busy).saturating_sub(self.standing.len());
+        let wanted = self.slots.saturating_sub(busy).min(STANDING);
+        let missing = wanted.saturating_sub(self.standing.len());
         let first = self.last + 1;
         self.last += missing as u64;
         let numbers = first..=self.last;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use roadstead_proto::api::v1::{PolicyStatus, WorkspaceRole};
 use roadstead_proto::role::Role;
+use roadstead_store::inputs::Named;
 use roadstead_store::liveness::ProcessKind;
 use roadstead_store::mutation::{ByName, Ledger, Lock, Locks, Providers, Reads, Sandboxes, Write};
 use roadstead_store::read::{After, Page, Reader};
@@ -299,9 +300,11 @@ async fn no_statement_reads_a_whole_table() {
     watch.sandbox_entries(&[s.id]).await.unwrap();
     watch.sandbox_versions(Uuid::nil(), 10).await.unwrap();
     watch.rights(w.id).await.unwrap();
-    builder.next_snapshot_inputs(s.id).await.unwrap();
+    builder.next_snapshot_inputs(&[s.id]).await.unwrap();
+    builder.next_snapshot_sequence().await.unwrap();
     builder.standing(s.id).await.unwrap();
-    builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap();
+    let asked = [Named { workspace: "w".into(), name: "s".into(), subject: Some("ann".into()) }];
+    builder.snapshot_inputs_by_name(&asked).await.unwrap();
     builder.sandboxes_of_provider(p.id, Uuid::nil(), 10).await.unwrap();
     builder.all_sandboxes(Uuid::nil(), 10).await.unwrap();
     world.store.renew(ProcessKind::Admission, world.store.process_id()).await.unwrap();

@@ -1,7 +1,8 @@
+use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::role::Role;
-use roadstead_store::inputs::Place;
+use roadstead_store::Database;
+use roadstead_store::inputs::{Inputs, Named, Place};
 use roadstead_store::mutation::Write;
-use roadstead_store::read::Reader;
 use roadstead_store::row::Settings;
 use uuid::Uuid;
 
@@ -24,7 +25,8 @@ async fn one_statement_has_all_inputs_of_a_snapshot() {
     ];
     let bare = (None, None, Settings::default(), Settings::default());
     world.write(writes).await;
-    let inputs = builder.snapshot_inputs(s.id).await.unwrap().unwrap();
+    let read = async |id| builder.next_snapshot_inputs(&[id]).await.unwrap().1.remove(0).unwrap();
+    let inputs = read(s.id).await.unwrap();
     assert_eq!((inputs.policy, inputs.global_policy, inputs.sandbox_settings, inputs.global_settings), bare);
     assert!(inputs.providers.is_empty());
     assert_eq!((inputs.epoch, inputs.sandbox), (1, s.clone()));
@@ -45,7 +47,7 @@ async fn one_statement_has_all_inputs_of_a_snapshot() {
     ];
     world.write(writes).await;
     s.providers = vec!["q".into(), "p".into()];
-    let inputs = builder.snapshot_inputs(s.id).await.unwrap().unwrap();
+    let inputs = read(s.id).await.unwrap();
     assert_eq!(inputs.sandbox, s);
     assert_eq!(inputs.providers, [q.clone(), p.clone()]);
     assert_eq!(inputs.policy.as_ref().map(|row| (row.scope, row.version)), Some((Some(s.id), 2)));
@@ -54,12 +56,14 @@ async fn one_statement_has_all_inputs_of_a_snapshot() {
     assert_eq!(inputs.sandbox_settings, Settings { revision: 1, values });
     assert_eq!(inputs.global_settings, Settings { revision: 1, values: [("g".to_owned(), setting("all"))].into() });
 
-    let by_name = builder.snapshot_inputs_by_name("w", "s", Reader::ADMIN).await.unwrap();
+    let named = |name: &str| Named { workspace: "w".into(), name: name.into(), subject: None };
+    let mut seen = builder.snapshot_inputs_by_name(&[named("s"), named("no")]).await.unwrap().into_iter();
+    let by_name = seen.next().unwrap().unwrap();
     assert_eq!(by_name.access.workspace, Some(w.clone()));
     let by_name = by_name.found.unwrap();
-    assert_eq!(roadstead_store::inputs::Inputs { now: inputs.now, ..by_name }, inputs);
-    assert_eq!(builder.snapshot_inputs_by_name("w", "no", Reader::ADMIN).await.unwrap().found, None);
-    assert_eq!(builder.snapshot_inputs(Uuid::new_v4()).await.unwrap(), None);
+    assert_eq!(Inputs { now: inputs.now, ..by_name }, inputs);
+    assert_eq!(seen.next().unwrap().unwrap().found, None);
+    assert_eq!(read(Uuid::new_v4()).await, None);
 
     let place = |sandbox_id| Place { workspace_id: w.id, sandbox_id };
     let mut both = [s.id, other.id];
@@ -72,15 +76,83 @@ async fn one_statement_has_all_inputs_of_a_snapshot() {
 }
 
 #[tokio::test]
+async fn many_are_read_in_one_statement_each_with_its_own_and_what_all_share() {
+    let world = World::new().await;
+    let builder = world.role(Role::ConfigSnapshot);
+    let (w, v) = (world.workspace("w").await, world.workspace("v").await);
+    world.member(&w, "ann", WorkspaceRole::User).await;
+    let (mut one, two, elsewhere) = (sandbox(&w, "one"), sandbox(&w, "two"), sandbox(&v, "one"));
+    let p = provider(&w, "p");
+    world
+        .write(vec![
+            Write::InsertSandbox(one.clone()),
+            Write::InsertSandbox(two.clone()),
+            Write::InsertSandbox(elsewhere.clone()),
+            Write::InsertProvider(p.clone()),
+            Write::Attach { sandbox_id: one.id, provider_id: p.id },
+            Write::InsertPolicyRevision(policy(Some(two.id), 3)),
+            Write::InsertPolicyRevision(policy(None, 4)),
+            Write::PutSetting { scope: Some(two.id), key: "k".into(), value: setting("own") },
+            Write::PutSetting { scope: None, key: "g".into(), value: setting("all") },
+            Write::SetSettingsRevision { scope: None, revision: 1 },
+        ])
+        .await;
+    one.providers = vec!["p".into()];
+
+    let asked = [Uuid::new_v4(), two.id, one.id, two.id];
+    let (_, found) = builder.next_snapshot_inputs(&asked).await.unwrap();
+    let found: Vec<_> = found.into_iter().map(Result::unwrap).collect();
+    let sandboxes = |found: &[Option<Inputs>]| -> Vec<_> {
+        found.iter().map(|inputs| inputs.as_ref().map(|inputs| inputs.sandbox.clone())).collect()
+    };
+    assert_eq!(sandboxes(&found), [None, Some(two.clone()), Some(one.clone()), Some(two.clone())]);
+    for inputs in found.iter().flatten() {
+        assert_eq!(inputs.global_policy.as_ref().map(|row| row.version), Some(4));
+        let values = [("g".to_owned(), setting("all"))].into();
+        assert_eq!(inputs.global_settings, Settings { revision: 1, values });
+        let is_one = inputs.sandbox.id == one.id;
+        assert_eq!(inputs.providers, if is_one { vec![p.clone()] } else { Vec::new() });
+        assert_eq!(inputs.policy.as_ref().map(|row| row.version), (!is_one).then_some(3));
+        assert_eq!(inputs.sandbox_settings.values.len(), usize::from(!is_one));
+    }
+    assert!(builder.next_snapshot_inputs(&[]).await.unwrap().1.is_empty());
+
+    let named = |workspace: &str, name: &str, subject: Option<&str>| Named {
+        workspace: workspace.into(),
+        name: name.into(),
+        subject: subject.map(str::to_owned),
+    };
+    let asked = [
+        named("v", "one", Some("ann")),
+        named("w", "one", Some("ann")),
+        named("w", "one", Some("eve")),
+        named("no", "one", None),
+        named("v", "one", None),
+    ];
+    let seen = builder.snapshot_inputs_by_name(&asked).await.unwrap();
+    let seen: Vec<_> = seen.into_iter().map(Result::unwrap).collect();
+    let found: Vec<_> = seen.iter().map(|seen| seen.found.clone()).collect();
+    assert_eq!(sandboxes(&found), [None, Some(one), None, None, Some(elsewhere)]);
+    let roles: Vec<_> = seen.iter().map(|seen| seen.access.role).collect();
+    assert_eq!(roles, [None, Some(WorkspaceRole::User), None, None, None]);
+    let workspaces: Vec<_> = seen.into_iter().map(|seen| seen.access.workspace).collect();
+    assert_eq!(workspaces, [Some(v.clone()), Some(w.clone()), Some(w), None, Some(v)]);
+}
+
+#[tokio::test]
 async fn the_sequence_rises_and_is_drawn_before_the_inputs_are_read() {
     let world = World::new().await;
     let builder = world.role(Role::ConfigSnapshot);
     let w = world.workspace("w").await;
     let s = world.sandbox(&w, "s").await;
-    let (first, inputs) = builder.next_snapshot_inputs(s.id).await.unwrap();
+    let next = async |builder: &Database, id| {
+        let (sequence, mut inputs) = builder.next_snapshot_inputs(&[id]).await.unwrap();
+        (sequence, inputs.remove(0).unwrap())
+    };
+    let (first, inputs) = next(&builder, s.id).await;
     assert!(inputs.is_some());
     world.write(vec![Write::DeleteSandbox(s.id)]).await;
-    let (second, inputs) = builder.next_snapshot_inputs(s.id).await.unwrap();
+    let (second, inputs) = next(&builder, s.id).await;
     assert!(inputs.is_none());
     assert!(first < second);
 
@@ -92,8 +164,9 @@ async fn the_sequence_rises_and_is_drawn_before_the_inputs_are_read() {
             tokio::spawn(async move {
                 let mut seen = Vec::new();
                 for _ in 0..20 {
-                    let (sequence, inputs) = builder.next_snapshot_inputs(row.id).await.unwrap();
-                    seen.push((sequence, inputs.unwrap().sandbox.resource_version));
+                    let (sequence, mut inputs) = builder.next_snapshot_inputs(&[row.id]).await.unwrap();
+                    let inputs = inputs.remove(0).unwrap().unwrap();
+                    seen.push((sequence, inputs.sandbox.resource_version));
                 }
                 seen
             })

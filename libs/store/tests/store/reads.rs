@@ -4,6 +4,7 @@ use std::time::Duration;
 use roadstead_proto::api::v1::WorkspaceRole;
 use roadstead_proto::role::Role;
 use roadstead_store::Database;
+use roadstead_store::inputs::Named;
 use roadstead_store::mutation::{Ledger, Locks, Write};
 use roadstead_store::read::{After, Listed, Page, Reader, Version};
 use roadstead_store::row::{self, Pairs};
@@ -111,9 +112,10 @@ async fn who_is_no_member_sees_nothing_of_a_workspace() {
         assert_eq!(watch.sandbox_providers("w", "s", reader, "", 9).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revision("w", "s", reader, None).await.unwrap().found.is_some(), sees);
         assert_eq!(watch.policy_revisions("w", "s", reader, None, 9).await.unwrap().found.is_some(), sees);
-        assert!(watch.snapshot_inputs_by_name("w", "s", reader).await.is_err(), "credentials are not its to read");
-        let builder = world.role(Role::ConfigSnapshot);
-        assert_eq!(builder.snapshot_inputs_by_name("w", "s", reader).await.unwrap().found.is_some(), sees);
+        let asked = [Named { workspace: "w".into(), name: "s".into(), subject: reader.subject.map(str::to_owned) }];
+        assert!(watch.snapshot_inputs_by_name(&asked).await.is_err(), "credentials are not its to read");
+        let seen = world.role(Role::ConfigSnapshot).snapshot_inputs_by_name(&asked).await.unwrap().remove(0).unwrap();
+        assert_eq!(seen.found.is_some(), sees);
     }
     let names = |listed: Listed<row::Workspace>| listed.items.into_iter().map(|row| row.name).collect::<Vec<_>>();
     assert_eq!(names(watch.workspaces(ANN, page(9)).await.unwrap()), ["w"]);

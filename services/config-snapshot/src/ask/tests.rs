@@ -44,7 +44,10 @@ fn code<T: std::fmt::Debug>(result: Result<T, Refusal>) -> Code {
 #[test]
 fn a_user_names_one_workspace() {
     let asked = OfUser::read(request(user(false), &config("box", named_scope("w")))).unwrap();
-    assert_eq!((asked.workspace.as_str(), asked.sandbox.as_str(), asked.subject()), ("w", "box", Some("ann")));
+    assert_eq!(
+        (asked.workspace.as_str(), asked.sandbox.as_str(), asked.named().subject.as_deref()),
+        ("w", "box", Some("ann"))
+    );
     for bad in [None, named_scope(""), scope(Selection::AllWorkspaces(AllWorkspaces {})), Some(Default::default())] {
         assert_eq!(code(OfUser::read(request(user(true), &config("box", bad)))), Code::InvalidArgument);
     }
@@ -58,7 +61,7 @@ fn a_stranger_learns_nothing_and_an_admin_what_is_missing() {
     }
     assert!(stranger.judge(Some(WorkspaceRole::User), true).is_ok());
     let admin = OfUser::read(request(user(true), &config("", named_scope("w")))).unwrap();
-    assert_eq!(admin.subject(), None);
+    assert_eq!(admin.named().subject, None);
     assert_eq!(code(admin.judge(None, false)), Code::NotFound);
     assert_eq!(code(admin.judge(None, true)), Code::InvalidArgument);
 }

@@ -16,7 +16,7 @@ use crate::refusal::Refusal;
 
 pub(super) async fn answer(calls: Arc<Calls>, request: ReadRequest) -> Result<Answer, Refusal> {
     let ask = OfSandbox::<GetSandboxProviderEnvironmentRequest>::read(request, &calls.tokens, clock::now())?;
-    let found = calls.builder.database().snapshot_inputs(ask.identity.sandbox_id).await?;
+    let found = calls.builder.inputs(ask.identity.sandbox_id).await?;
     let inputs = found.ok_or_else(|| Refusal::not_found("sandbox", ask.identity.sandbox_id.to_string()))?;
     ask.judge(inputs.sandbox.generation)?;
     let composed = calls.builder.compose(inputs)?;

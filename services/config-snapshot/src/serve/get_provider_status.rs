@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use roadstead_proto::api::v1::{GetSandboxProviderStatusResponse, ProviderReadinessStatus};
 use roadstead_proto::internal::ReadRequest;
-use roadstead_store::read::{Reader, Readiness};
+use roadstead_store::read::Readiness;
 use roadstead_store::view::timestamp;
 use uuid::Uuid;
 
@@ -17,14 +17,12 @@ use crate::refusal::Refusal;
 
 pub(super) async fn answer(calls: Arc<Calls>, request: ReadRequest) -> Result<Answer, Refusal> {
     let (ask, asked) = OfUser::read_status(request)?;
-    let reader = Reader { subject: ask.subject() };
-    let database = calls.builder.database();
-    let seen = database.snapshot_inputs_by_name(&ask.workspace, &ask.sandbox, reader).await?;
+    let seen = calls.builder.inputs_by_name(ask.named()).await?;
     ask.judge(seen.access.role, seen.access.workspace.is_some())?;
     let inputs = seen.found.ok_or_else(|| Refusal::not_found("sandbox", &ask.sandbox))?;
     let stored = Uuid::try_parse(&asked.receipt_id).ok();
     // Read behind the inputs: what is observed may already be of something newer than they say, never the reverse.
-    let Readiness { receipt, observation } = database.readiness(inputs.sandbox.id, stored).await?;
+    let Readiness { receipt, observation } = calls.builder.database().readiness(inputs.sandbox.id, stored).await?;
     let receipt = Receipt::find(&asked, receipt, &inputs)?;
     let sandbox = inputs.sandbox.clone();
     let now = inputs.now;

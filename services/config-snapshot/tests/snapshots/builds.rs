@@ -3,16 +3,61 @@
 use std::time::Duration;
 
 use roadstead_bus::feed::{KeyFollower, News};
-use roadstead_proto::api::sandbox::{PolicySource, SandboxPolicy};
+use roadstead_proto::api::sandbox::setting_value::Value;
+use roadstead_proto::api::sandbox::{PolicySource, SandboxPolicy, SettingValue};
 use roadstead_proto::bucket::Bucket;
 use roadstead_proto::internal::SnapshotEntry;
+use roadstead_proto::subject::Lane;
 use roadstead_store::mutation::Write;
 use roadstead_store::row;
 
-use crate::world::{World, binding};
+use roadstead_testkit::eventually;
+
+use crate::world::{LONG, World, binding};
 
 fn version(entry: &SnapshotEntry) -> u32 {
     entry.config.as_ref().unwrap().version
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_change_of_many_a_workspace_with_one_sandbox_does_not_wait_behind_one_with_hundreds() {
+    const MANY: u64 = 200;
+    let world = World::new().await;
+    let (large, small) = (world.workspace("large").await, world.workspace("small").await);
+    let mut many = Vec::new();
+    for at in 0..MANY {
+        many.push(world.sandbox(&large, &format!("box-{at}"), &[]).await);
+    }
+    let one = world.sandbox(&small, "box", &[]).await;
+    world.idle().await;
+    let (_, before_all) = world.entry(one.id).await.unwrap();
+
+    // Every build waits for this lock, until all marks are in hand.
+    let mut side = world.sql().await;
+    side.hold("lock table roadstead.policy_revision in access exclusive mode").await;
+    let value = SettingValue { value: Some(Value::BoolValue(true)) };
+    world.write_silently(vec![Write::PutSetting { scope: None, key: "ocsf_json_enabled".into(), value }]).await;
+    for sandbox in &many {
+        world.mark_in(Lane::Fleet, large.id, sandbox.id).await;
+    }
+    world.mark_in(Lane::Fleet, small.id, one.id).await;
+    eventually(LONG, "all marks are in hand", || async {
+        let lane = world.told("CONSUMER.INFO.DIRTY.config-snapshot-fleet").await;
+        (lane["num_ack_pending"].as_u64()? == MANY + 1).then_some(())
+    })
+    .await;
+    side.release().await;
+    world.idle().await;
+
+    let (_, built) = world.entry(one.id).await.unwrap();
+    let mut before = 0;
+    for sandbox in &many {
+        let (_, revision) = world.entry(sandbox.id).await.unwrap();
+        assert!(revision > before_all, "each has changed");
+        before += u64::from(revision < built);
+    }
+    assert!(before < MANY / 2, "it was built after {before} of {MANY}");
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -190,7 +190,11 @@ impl World {
     }
 
     pub(crate) async fn mark(&self, workspace_id: Uuid, sandbox_id: Uuid) {
-        let dirty = Dirty { lane: Lane::One, workspace_id, sandbox_id };
+        self.mark_in(Lane::One, workspace_id, sandbox_id).await;
+    }
+
+    pub(crate) async fn mark_in(&self, lane: Lane, workspace_id: Uuid, sandbox_id: Uuid) {
+        let dirty = Dirty { lane, workspace_id, sandbox_id };
         self.admission.enqueue(dirty.to_string(), Bytes::new(), None).await.unwrap();
     }
 
@@ -333,7 +337,7 @@ impl World {
         .await;
     }
 
-    async fn told(&self, call: &str) -> serde_json::Value {
+    pub(crate) async fn told(&self, call: &str) -> serde_json::Value {
         let reply = self.admission.request(format!("$JS.API.{call}"), Bytes::new(), LONG).await;
         reply.ok().and_then(|reply| serde_json::from_slice(&reply).ok()).unwrap_or_default()
     }
