@@ -67,8 +67,7 @@ async fn a_bridge_with_many_sessions_stops_in_its_time_though_nobody_hears_of_th
     for _ in 0..100 {
         let sandbox_id = Uuid::new_v4();
         world.shelf.put(sandbox_id, &Content::version(1)).await;
-        let (to_bridge, mut from_bridge) =
-            connect(&world, &bridge, sandbox_id, vec![hello(sandbox_id)]).await.unwrap();
+        let (to_bridge, mut from_bridge) = connect(&world, &bridge, sandbox_id, vec![hello(sandbox_id)]).await.unwrap();
         from_bridge.message().await.unwrap().unwrap();
         streams.push((to_bridge, from_bridge));
     }
