@@ -86,7 +86,7 @@ impl Permissions {
         self.serves([subject::OBSERVE_ANY, subject::REBALANCE]);
         self.sees(&[Part::Stream(Stream::Reports)]);
         self.reads(&[Bucket::Snapshots, Bucket::Sandboxes]);
-        self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.feed("*.*")]);
+        self.follows([Bucket::Snapshots.feed("*"), Bucket::Sandboxes.whole_feed()]);
     }
 
     fn operator(&mut self) {

@@ -217,9 +217,13 @@ impl<D: Door> Serving<D> {
         let socket = Stalled::after(self.settings.ping_every + self.settings.ping_answer, socket);
         match &self.tls {
             Some(acceptor) => {
-                let begun = async { preface::read(acceptor.accept(socket).await?).await };
-                let begun = Box::pin(self.begin(begun)).await?;
-                self.serve(begun.0, begun.1).await
+                // Boxed, so that a connection in plain text is not as large as one with TLS.
+                Box::pin(async move {
+                    let begun = async { preface::read(acceptor.accept(socket).await?).await };
+                    let (protocol, stream) = Box::pin(self.begin(begun)).await?;
+                    self.serve(protocol, stream).await
+                })
+                .await
             }
             None => {
                 let begun = Box::pin(self.begin(preface::read(socket))).await?;

@@ -133,6 +133,9 @@ impl Deployment {
         flag("admin-listen", &replica.admin.to_string());
         if let Some(listen) = replica.listen {
             flag("listen", &listen.to_string());
+            if replica.role == Role::SupervisorBridge {
+                flag("advertise", &format!("http://{listen}"));
+            }
         }
         if OwnerKeys::ROLES.contains(&replica.role) {
             flag("database-url", &self.database_url);

@@ -9,16 +9,32 @@ mod operate;
 mod role;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use cli::{Cli, Command};
 use roadstead_service_kit::settings::LogSettings;
 use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::telemetry::Telemetry;
+use tokio::runtime::Runtime;
 
-#[tokio::main]
-async fn main() -> ExitCode {
-    let Cli { log, command } = Cli::parse_from(cli::expand(std::env::args_os().collect()));
+/// How long tasks that were told to stop, and have not, may take to be cleared away before the process ends without that.
+const CLEAR: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(cli::expand(std::env::args_os().collect()));
+    match Runtime::new() {
+        Ok(runtime) => {
+            let code = runtime.block_on(start(cli));
+            // Dropped, it would wait for as long as one of them does not give way.
+            runtime.shutdown_timeout(CLEAR);
+            code
+        }
+        Err(error) => client::output::failure(&error.into()),
+    }
+}
+
+async fn start(Cli { log, command }: Cli) -> ExitCode {
     let result = match Telemetry::start(&log, command.service()) {
         Ok(telemetry) => {
             let result = run(command, &log).await;

@@ -36,7 +36,7 @@ pub(crate) struct Bridge {
     pub(crate) advertise: Option<Endpoint>,
     pub(crate) rebalance: Rebalance,
     pub(crate) logs: Logs,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) times: Times,
     /// Places for sessions, held until the end of one is reported.
     pub(crate) places: Arc<Semaphore>,

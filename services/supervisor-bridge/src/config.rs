@@ -44,9 +44,9 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_REREAD_SECONDS", default_value_t = 120,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub reread_seconds: u64,
-    /// Where supervisors that other bridges hand over reach this one, such as https://bridge-1.example:17671; without
-    /// it none is handed over to it
-    #[arg(long, env = "ROADSTEAD_ADVERTISE", value_name = "URL")]
+    /// Where supervisors that other bridges hand over reach this one, such as https://bridge-1.example:17671; {hostname}
+    /// in it stands for the name of this machine or container. Without it none is handed over to it
+    #[arg(long, env = "ROADSTEAD_ADVERTISE", value_name = "URL", value_parser = advertised)]
     pub advertise: Option<Endpoint>,
     /// Whether it hands sessions over, a few at a time, while the bridges hold very different numbers of them
     #[arg(long, env = "ROADSTEAD_REBALANCE", value_enum, default_value_t = Rebalance::Auto)]
@@ -97,6 +97,20 @@ impl FromStr for Endpoint {
     }
 }
 
+/// Stands for the name of this machine or container in what is advertised: the same setting then serves all replicas.
+const HOSTNAME: &str = "{hostname}";
+
+/// An endpoint of this process, with its host's own name where that is asked for.
+fn advertised(text: &str) -> Result<Endpoint, String> {
+    if !text.contains(HOSTNAME) {
+        return text.parse().map_err(|error: NotAnEndpoint| error.to_string());
+    }
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_err(|error| format!("the name of this machine cannot be read: {error}"))?;
+    let text = text.replace(HOSTNAME, name.trim());
+    text.parse().map_err(|error: NotAnEndpoint| format!("{text}: {error}"))
+}
+
 /// The times of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
@@ -133,5 +147,16 @@ mod tests {
         for bad in ["", "bridge:1", "ftp://b:1", "http://b", "http://b:1/x", "http://b:1/?q", "http://u@b:1", &long] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_name_of_the_machine_is_filled_in_where_it_is_advertised_and_nowhere_else() {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let endpoint = advertised("http://{hostname}:17671").unwrap();
+        assert_eq!(endpoint.as_str(), format!("http://{}:17671", name.trim()));
+        assert_eq!(advertised("https://b:1").unwrap().as_str(), "https://b:1");
+        assert!(advertised("http://{host}:1").is_err());
+        assert!("http://{hostname}:1".parse::<Endpoint>().is_err(), "what another bridge says is taken as it is");
     }
 }

@@ -1,26 +1,18 @@
-//! The two keys that concern a session: following them, and reading them again in case something was missed.
+//! The two keys that concern a session: following its snapshots, and reading both again in case something was missed.
+//! The other key is followed for all sessions at once, by the projection.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_bus::bucket::{Entry, ReadError};
 use roadstead_bus::feed::KeyFollower;
-use roadstead_proto::bucket::{Bucket, SandboxKey};
+use roadstead_proto::bucket::Bucket;
 use uuid::Uuid;
 
 use crate::bridge::Bridge;
 
-/// How long the broker may take to put subscriptions into effect.
+/// How long the broker may take to put a subscription into effect.
 const SUBSCRIBE: Duration = Duration::from_secs(5);
-
-/// Subscriptions in effect.
-pub(crate) struct Subscribed {
-    pub(crate) sandbox_key: String,
-    /// What the projection shows.
-    pub(crate) sandbox: KeyFollower,
-    /// None: nothing is pushed.
-    pub(crate) snapshots: Option<KeyFollower>,
-}
 
 /// Entries as they stand.
 pub(crate) struct Reread {
@@ -29,25 +21,14 @@ pub(crate) struct Reread {
     pub(crate) sandbox: Result<Entry, ReadError>,
 }
 
-/// Subscribes to what concerns the session. None if the broker does not answer.
-pub(crate) async fn subscribe(bridge: &Bridge, sandbox_id: Uuid, workspace_id: &str, push: bool) -> Option<Subscribed> {
-    let workspace_id = Uuid::try_parse(workspace_id).ok()?;
-    let sandbox_key = SandboxKey::Sandbox { workspace_id, sandbox_id }.to_string();
-    let snapshot_key = sandbox_id.to_string();
-    let following = async {
-        let sandbox = KeyFollower::follow(&bridge.bus, Bucket::Sandboxes, &sandbox_key);
-        let snapshots = async {
-            match push {
-                true => KeyFollower::follow(&bridge.bus, Bucket::Snapshots, &snapshot_key).await.map(Some),
-                false => Ok(None),
-            }
-        };
-        tokio::try_join!(sandbox, snapshots)
-    };
+/// Follows the sandbox's snapshots. None if the broker does not answer.
+pub(crate) async fn follow(bridge: &Bridge, sandbox_id: Uuid) -> Option<KeyFollower> {
+    let key = sandbox_id.to_string();
+    let following = KeyFollower::follow(&bridge.bus, Bucket::Snapshots, &key);
     match tokio::time::timeout(SUBSCRIBE, following).await {
-        Ok(Ok((sandbox, snapshots))) => Some(Subscribed { sandbox_key, sandbox, snapshots }),
+        Ok(Ok(snapshots)) => Some(snapshots),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "a session's subscriptions failed");
+            tracing::warn!(%error, "a session's subscription failed");
             None
         }
         Err(_) => None,

@@ -35,7 +35,7 @@ pub fn take(entry: SnapshotEntry) -> Result<Entry, Unusable> {
     Ok(Entry {
         order: Order { epoch: entry.epoch, sequence: entry.sequence },
         config_digest: digest(&entry.config_digest)?,
-        config: entry.config.ok_or(Unusable::Incomplete)?,
+        config: Box::new(entry.config.ok_or(Unusable::Incomplete)?),
         environment_digest: digest(&entry.environment_digest)?,
         environment: entry.environment,
     })

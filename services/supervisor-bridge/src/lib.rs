@@ -3,9 +3,9 @@
 //! Pure cores: [`slots`] decides what a session sends, [`report`] what it owes admission, [`readiness`] what it
 //! observes of providers, [`over`] when the projection says that it is over, [`logs::allowance`] how much a sandbox may
 //! log, [`balance`] who hands over how many sessions to whom. Around them: [`presence`] is what bridges know of each
-//! other, [`handover`] how sessions go, [`open`] begins a session, [`observe`] takes what it observes, [`session`] has
-//! it, [`outbox`] is what the transport takes from, [`reporter`] sends what is owed, [`renew`] keeps this process alive
-//! in Postgres's eyes.
+//! other, [`handover`] how sessions go, [`open`] begins a session, [`session`] has it, [`projection`] tells when its
+//! sandbox stops, [`observe`] takes what it observes, [`outbox`] is what the transport takes from, [`reporter`] sends what
+//! is owed, [`renew`] keeps this process alive in Postgres's eyes.
 
 pub mod balance;
 mod bootstrap;
@@ -25,6 +25,7 @@ pub mod over;
 mod own;
 pub mod peers;
 mod presence;
+mod projection;
 mod read;
 pub mod readiness;
 mod renew;
@@ -135,7 +136,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         advertise,
         rebalance,
         logs: logs::Logs::default(),
-        metrics: service.metrics.register(metrics::Metrics::register),
+        metrics: Arc::new(service.metrics.register(metrics::Metrics::register)),
         times,
         places: Arc::new(Semaphore::new(max_sessions as usize)),
         opening: Arc::new(Semaphore::new(opening_sessions.into())),
@@ -187,6 +188,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         let (bus, endpoints) = (bridge.bus.clone(), vec![observe::endpoint(&bridge), handover::endpoint(&bridge)]);
         async move { service::serve(&bus, NAME, endpoints, SLOTS, stop).await }
     });
+    tasks.essential(Phase::Background, "projection", |stop| projection::run(Arc::clone(&bridge), stop));
     tasks.essential(Phase::Background, "presence", |stop| presence::run(Arc::clone(&bridge), stop));
     tasks.essential(Phase::Background, "measure", |stop| {
         let bridge = Arc::clone(&bridge);

@@ -31,9 +31,9 @@ pub(crate) struct Outbox {
     sandbox_id: Uuid,
     heartbeat: Duration,
     keys: Arc<CipherKeys>,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     state: Mutex<State>,
-    /// The transport took something, or went away.
+    /// The transport took something, or went away, or the session was nudged.
     happened: Notify,
 }
 
@@ -66,7 +66,7 @@ impl Outbox {
         push: bool,
         heartbeat: Duration,
         keys: Arc<CipherKeys>,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         let state = State {
             slots: push.then(Slots::default),
@@ -146,9 +146,14 @@ impl Outbox {
         self.lock().broken
     }
 
-    /// Waits until the transport took something or went away.
+    /// Waits until the transport took something or went away, or the session was nudged.
     pub(crate) async fn happened(&self) {
         self.happened.notified().await;
+    }
+
+    /// Lets the session look at what is due: something happened that it does not wait for itself.
+    pub(crate) fn nudge(&self) {
+        self.happened.notify_one();
     }
 
     /// Lets the transport look again: time has passed.
@@ -227,7 +232,7 @@ impl Outbox {
         self.metrics.sent(kind, frame.again, waited);
         Ok(ConfigUpdate {
             update_id: update_id::write(self.session_id, frame.ordinal),
-            sandbox_config: frame.config,
+            sandbox_config: frame.config.map(|config| *config),
             provider_environment: environment,
         })
     }

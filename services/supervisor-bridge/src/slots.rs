@@ -33,7 +33,8 @@ pub struct Order {
 pub struct Entry {
     pub order: Order,
     pub config_digest: Digest,
-    pub config: SandboxConfigSnapshot,
+    /// Large, and gone once the supervisor has it.
+    pub config: Box<SandboxConfigSnapshot>,
     pub environment_digest: Digest,
     /// Encrypted; opened only for the frame.
     pub environment: Bytes,
@@ -44,7 +45,7 @@ pub struct Entry {
 pub struct Frame {
     /// Rises with every update of the session, from 1.
     pub ordinal: u64,
-    pub config: Option<SandboxConfigSnapshot>,
+    pub config: Option<Box<SandboxConfigSnapshot>>,
     /// Encrypted.
     pub environment: Option<Bytes>,
     /// Whether all of it was sent before.
@@ -69,7 +70,7 @@ pub struct Reaction {
 pub struct Slots {
     newest: Option<Order>,
     ordinal: u64,
-    config: Half<SandboxConfigSnapshot>,
+    config: Half<Box<SandboxConfigSnapshot>>,
     environment: Half<Bytes>,
     verdict: Verdict,
 }

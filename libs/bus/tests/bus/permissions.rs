@@ -105,7 +105,7 @@ fn attempts() -> Vec<Attempt> {
         (Publish, "roadstead.feed.rights.W", NOBODY),
         (Subscribe, "roadstead.feed.snapshots.S", &[SupervisorBridge]),
         (Subscribe, "roadstead.feed.sandboxes.W.S", DOORS),
-        (Subscribe, "roadstead.feed.sandboxes.>", &[Edge]),
+        (Subscribe, "roadstead.feed.sandboxes.>", DOORS),
         (Subscribe, "roadstead.feed.rights.>", &[Edge]),
         (Subscribe, "roadstead.feed.>", NOBODY),
         // Topology: admission's, and nobody may destroy.

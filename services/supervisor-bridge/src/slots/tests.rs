@@ -16,11 +16,11 @@ fn entry(sequence: u64, config: u8, environment: u8) -> Entry {
     Entry {
         order: Order { epoch: 1, sequence },
         config_digest: digest(config),
-        config: SandboxConfigSnapshot {
+        config: Box::new(SandboxConfigSnapshot {
             version: config.into(),
             configuration_admitted: true,
             ..SandboxConfigSnapshot::default()
-        },
+        }),
         environment_digest: digest(environment),
         environment: Bytes::copy_from_slice(&[environment]),
     }

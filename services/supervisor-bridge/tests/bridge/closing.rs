@@ -8,8 +8,10 @@ use roadstead_proto::internal::EndSession;
 use roadstead_supervisor::{Behaviour, TokenSource};
 use roadstead_testkit::eventually;
 use secrecy::ExposeSecret as _;
+use tonic::Code;
 use uuid::Uuid;
 
+use crate::calls::{connect, hello};
 use crate::desk::encoded;
 use crate::shelf::Content;
 use crate::world::{LONG, World, with_token};
@@ -55,6 +57,33 @@ async fn a_drain_hands_sessions_over_without_anybody_seeing_them_go() {
     assert_eq!((end.session_id, end.reason.as_str()), (first, "draining"));
     let (ended, taken_over) = (&world.desk.told("EndSession")[0], &world.desk.told("RegisterSession")[1]);
     assert!(taken_over.at < ended.at, "the end was news to nobody");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_with_many_sessions_stops_in_its_time_though_nobody_hears_of_their_ends() {
+    let world = World::new().await;
+    let bridge = world.bridge(&["--drain-seconds=2"]).await;
+    let mut streams = Vec::new();
+    for _ in 0..100 {
+        let sandbox_id = Uuid::new_v4();
+        world.shelf.put(sandbox_id, &Content::version(1)).await;
+        let (to_bridge, mut from_bridge) = connect(&world, &bridge, sandbox_id, vec![hello(sandbox_id)]).await.unwrap();
+        from_bridge.message().await.unwrap().unwrap();
+        streams.push((to_bridge, from_bridge));
+    }
+    // From here on admission answers nothing, and the supervisors keep their streams and read nothing.
+    world.stop.cancel();
+    bridge.drain().await;
+    for (_to_bridge, mut from_bridge) in streams {
+        let end = loop {
+            match from_bridge.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("ended in order"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(end.code(), Code::Unavailable, "{end}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -110,6 +110,27 @@ async fn a_bridge_that_stops_sends_supervisors_to_another_one_if_they_can_follow
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_supervisor_that_cannot_reach_where_it_is_sent_goes_back_to_its_own_list() {
+    let world = World::new().await;
+    let one = world.bridge(&["--rebalance=never"]).await;
+    let nowhere = "http://127.0.0.1:1";
+    let two = world.bridge(&[&format!("--advertise={nowhere}"), "--rebalance=never"]).await;
+    let sandbox_id = Uuid::new_v4();
+    world.shelf.put(sandbox_id, &Content::version(1)).await;
+    let watched = world.supervisor(&[&one, &two], sandbox_id, |_| ());
+    watched.applied(1).await;
+    let before = world.desk.session(sandbox_id).unwrap();
+    let mut told = world.presences().await;
+    while told.next().await.endpoint != nowhere {}
+
+    one.drain().await;
+    watched.ended(&format!("redirected to {nowhere}")).await;
+    watched.ended("cannot be reached").await;
+    watched.connected().await;
+    assert_ne!(world.desk.session(sandbox_id).unwrap(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_operator_has_the_surplus_handed_over_and_who_came_by_a_redirect_stays() {
     let world = World::new().await;
     let flags = ["--advertise=http://{listen}", "--rebalance=never"];

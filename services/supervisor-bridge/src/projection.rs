@@ -1,0 +1,70 @@
+//! What the projection shows of sandboxes: one subscription for all sessions of this process, as an edge has one for all
+//! its watches. A session of its own subscription would hold twice as much memory, most of it for messages that hardly
+//! ever come.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use prost::Message as _;
+use roadstead_bus::SubscribeError;
+use roadstead_bus::feed::{Feed, News, Stored};
+use roadstead_proto::bucket::{Bucket, SandboxKey};
+use roadstead_proto::internal::SandboxEntry;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::bridge::Bridge;
+
+/// Follows it until `stop`.
+///
+/// # Errors
+///
+/// If the connection to the broker was closed.
+pub(crate) async fn run(bridge: Arc<Bridge>, stop: CancellationToken) -> Result<(), SubscribeError> {
+    stop.run_until_cancelled(follow(&bridge)).await.unwrap_or(Ok(()))
+}
+
+async fn follow(bridge: &Bridge) -> Result<(), SubscribeError> {
+    // The feed tells of a gap with the next message; whoever waits for none is told of a new connection itself.
+    let mut reconnects = bridge.bus.reconnects();
+    let mut feed = Feed::follow(&bridge.bus, Bucket::Sandboxes).await?;
+    // What was stored before the subscription stood was told to nobody here.
+    bridge.sessions.missed_something();
+    loop {
+        let news = tokio::select! {
+            news = feed.next() => news,
+            Ok(()) = reconnects.changed() => Some(News::Gap),
+        };
+        match news {
+            Some(News::Stored(stored)) => heard(bridge, stored),
+            Some(News::Gap) => bridge.sessions.missed_something(),
+            None => return Err(SubscribeError::Closed),
+        }
+    }
+}
+
+fn heard(bridge: &Bridge, Stored { key, value, .. }: Stored) {
+    match (key.parse(), value) {
+        (Ok(SandboxKey::Sandbox { sandbox_id, .. }), Some(value)) => shown(bridge, sandbox_id, value),
+        // Whatever is purged was shown to be gone before.
+        (Ok(_), _) => {}
+        (Err(_), _) => {
+            bridge.metrics.not_understood.inc();
+            tracing::error!(key, "a key of the projection is left out");
+        }
+    }
+}
+
+/// Lets the sessions of the sandbox know of it. Few are held here, so it is decoded only then.
+pub(crate) fn shown(bridge: &Bridge, sandbox_id: Uuid, value: Bytes) {
+    if !bridge.sessions.has(sandbox_id) {
+        return;
+    }
+    match SandboxEntry::decode(value) {
+        Ok(entry) => bridge.sessions.shown(sandbox_id, &entry),
+        Err(_) => {
+            bridge.metrics.not_understood.inc();
+            tracing::error!(%sandbox_id, "a projected sandbox cannot be decoded; left out");
+        }
+    }
+}
