@@ -8,6 +8,7 @@ mod held;
 mod locked_row;
 mod lost_message;
 mod own_only;
+mod polling;
 mod readiness;
 mod rejected;
 mod restarted;

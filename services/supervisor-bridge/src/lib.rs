@@ -59,7 +59,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use config::{Config, Endpoint, NotAnEndpoint, Rebalance, Times};
+pub use config::{Config, Delivery, Endpoint, NotAnEndpoint, Rebalance, Times};
 
 use bridge::Bridge;
 use entrance::Entrance;
@@ -95,6 +95,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         opening_sessions,
         advertise,
         rebalance,
+        config_delivery_mode,
         ..
     } = config;
     let keys = keys.load(ROLE)?;
@@ -134,6 +135,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         peers: Mutex::default(),
         advertise,
         rebalance,
+        delivery: config_delivery_mode,
         logs: logs::Logs::default(),
         metrics: service.metrics.register(metrics::Metrics::register),
         times,
