@@ -16,6 +16,7 @@ mod calls;
 mod client;
 mod log;
 mod observed;
+mod owed;
 mod policy;
 mod poll;
 mod polled;

@@ -163,7 +163,7 @@ impl Session {
             inbound,
             outbound,
             heartbeat,
-            bootstrap: accepted.bootstrap,
+            bootstrap: accepted.bootstrap.filter(|_| pushes),
             order: 0,
             calls: JoinSet::new(),
             polling: Polling::of((!pushes).then_some(client.settings.poll_interval)),
@@ -249,7 +249,8 @@ impl Session {
 
     async fn heard(&mut self, client: &mut Client, message: GatewayMessage) -> Result<(), End> {
         match message.payload {
-            Some(FromBridge::ConfigUpdate(update)) => self.take(client, update, false).await,
+            // What a session may send that does not push, nobody would hear the answer to.
+            Some(FromBridge::ConfigUpdate(update)) if self.polling.is_off() => self.take(client, update, false).await,
             Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
             Some(FromBridge::SessionRedirect(redirect)) => Err(End::Redirected(redirect.peer_endpoint)),
             // Relays are not served by this client; anything else is from a later version.

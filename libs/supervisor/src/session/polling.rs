@@ -11,6 +11,7 @@ use crate::backoff::Backoff;
 use crate::calls;
 use crate::client::Client;
 use crate::observed::{Frame, Observation};
+use crate::owed::Owed;
 use crate::poll::{self, Known, News, Polled, Word};
 use crate::verdict::{Ending, answer};
 
@@ -25,15 +26,13 @@ pub(super) struct Polling {
     interval: Option<Duration>,
     pub(super) ask: Retry,
     pub(super) tell: Retry,
+    /// Whether a question is on its way: of two, the older answer could come last.
+    asking: bool,
+    /// Whether to ask again once that is answered.
+    again: bool,
     /// Digest of the configuration that was dealt with.
     done: Option<[u8; 32]>,
-    /// The newest verdict; none if there is none on what is newest.
-    word: Option<Word>,
-    /// Rises with every word, and when one has to be told again.
-    place: u64,
-    /// Up to which place all is told.
-    told: u64,
-    telling: bool,
+    owed: Owed<Word>,
 }
 
 impl Polling {
@@ -45,34 +44,24 @@ impl Polling {
             ask.hurry();
             ask
         });
-        let (tell, word) = (Retry::never(), None);
-        Self { interval, ask, tell, done: None, word, place: 0, told: 0, telling: false }
+        let (tell, owed) = (Retry::never(), Owed::default());
+        Self { interval, ask, tell, asking: false, again: false, done: None, owed }
+    }
+
+    /// Whether the session pushes.
+    pub(super) const fn is_off(&self) -> bool {
+        self.interval.is_none()
     }
 
     /// Something has changed that the next answer will show.
     pub(super) fn hurry(&mut self) {
-        if self.interval.is_some() {
+        if !self.is_off() {
             self.ask.hurry();
         }
     }
 
-    /// The newest verdict is this.
-    fn says(&mut self, word: Option<Word>) {
-        if word != self.word {
-            self.word = word;
-            self.repeat();
-        }
-    }
-
-    /// The newest verdict is to be told, also if it was.
-    fn repeat(&mut self) {
-        self.place += 1;
-        self.tell_what_is_owed();
-    }
-
-    /// One word after the other, so that an older one never comes behind a newer.
     fn tell_what_is_owed(&mut self) {
-        if self.word.is_some() && self.told < self.place && !self.telling {
+        if self.owed.is_due() {
             self.tell.hurry();
         }
     }
@@ -96,12 +85,17 @@ pub(super) async fn before_connecting(client: &mut Client, api: &calls::Api) -> 
 impl Session {
     pub(super) fn ask(&mut self, client: &Client) {
         self.polling.ask.begun();
+        if std::mem::replace(&mut self.polling.asking, true) {
+            self.polling.again = true;
+            return;
+        }
         let asking = poll::fetch(self.api.clone(), client.token.clone(), client.known(self.polling.done));
         self.calls.spawn(async { Done::Polled(asking.await) });
     }
 
     pub(super) async fn polled(&mut self, client: &mut Client, polled: Result<Polled, Status>) {
         let Some(interval) = self.polling.interval else { return };
+        self.polling.asking = false;
         let Polled { registered, news } = match polled {
             Ok(polled) => polled,
             Err(status) => {
@@ -112,10 +106,23 @@ impl Session {
         };
         let random: f64 = rand::rng().random();
         self.polling.ask.again_in(interval.mul_f64(1.0 - JITTER + 2.0 * JITTER * random));
-        if registered {
-            self.polling.repeat();
+        if std::mem::take(&mut self.polling.again) {
+            self.polling.ask.hurry();
         }
-        let Some(news) = news else { return };
+        let changed = registered || news.is_some();
+        if registered {
+            self.polling.owed.repeat();
+        }
+        if let Some(news) = news {
+            self.news(client, news).await;
+        }
+        // What was not heard has a time of its own.
+        if changed {
+            self.polling.tell_what_is_owed();
+        }
+    }
+
+    async fn news(&mut self, client: &mut Client, news: News) {
         self.order += 1;
         let Some(ending) = client.dealt_with(&news, &self.id, self.order).await else { return };
         if !matches!(ending, Ending::Scripted(_)) {
@@ -123,24 +130,22 @@ impl Session {
         }
         // What could not be put into effect now may be the next time.
         self.polling.done = Some(news.digest).filter(|_| !matches!(ending, Ending::Failed { .. }));
-        self.polling.says(client.word(&news, &ending));
+        self.polling.owed.says(client.word(&news, &ending));
         self.readiness_changed(client);
     }
 
     pub(super) fn tell_word(&mut self, client: &Client) {
         self.polling.tell.begun();
-        let Some(word) = self.polling.word.clone() else { return };
-        self.polling.telling = true;
-        let (place, telling) = (self.polling.place, poll::report(self.api.clone(), client.token.clone(), word));
+        let Some((place, word)) = self.polling.owed.take() else { return };
+        let telling = poll::report(self.api.clone(), client.token.clone(), word);
         self.calls.spawn(async move { Done::WordTold(place, telling.await) });
     }
 
     pub(super) fn word_told(&mut self, place: u64, told: Result<(), Status>) {
-        self.polling.telling = false;
+        self.polling.owed.heard(place, told.is_ok());
         match told {
             Ok(()) => {
                 self.polling.tell.done();
-                self.polling.told = place;
                 self.polling.tell_what_is_owed();
             }
             Err(status) => {
