@@ -1,5 +1,6 @@
 //! Supervisors that ask for their configuration: one that takes no pushes, and one whose bridge does not push for a time.
 
+use std::path::Path;
 use std::time::Duration;
 
 use roadstead_e2e::api::{request_id, scope};
@@ -46,8 +47,14 @@ async fn until_pushes(supervised: &Supervised, expected: bool) {
     .await;
 }
 
+/// Every field of what is in effect, whatever the order of its maps.
+fn json(file: &Path) -> Result<serde_json::Value, String> {
+    let text = std::fs::read(file).map_err(|error| error.to_string())?;
+    serde_json::from_slice(&text).map_err(|error| error.to_string())
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_supervisor_that_takes_no_pushes_asks_and_holds_byte_for_byte_what_would_be_pushed() {
+async fn a_supervisor_that_takes_no_pushes_asks_and_holds_exactly_what_would_be_pushed() {
     let world = World::start(Plan::single()).await;
     world.provider("keys", "API_KEY").await;
     world.provider("more", "MORE_KEY").await;
@@ -94,9 +101,8 @@ async fn a_supervisor_that_takes_no_pushes_asks_and_holds_byte_for_byte_what_wou
     pushed.frame(SOON, "both halves", |frame| frame.config.is_some() && frame.environment.is_some()).await;
     eventually(SOON, "both folders hold the same", async || {
         for name in [CONFIG_FILE, ENVIRONMENT_FILE] {
-            let [asked, pushed] = [0, 1].map(|at| std::fs::read_to_string(folders[at].path().join(name)));
-            let asked = asked.map_err(|error| error.to_string())?;
-            if pushed.map_err(|error| error.to_string())? != asked {
+            let [asked, pushed] = [0, 1].map(|at| json(&folders[at].path().join(name)));
+            if pushed? != asked? {
                 return Err(format!("{name} differs"));
             }
         }

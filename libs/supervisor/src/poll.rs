@@ -18,9 +18,11 @@ use crate::token::Token;
 /// How often one question is asked again because something changed in between.
 const ATTEMPTS: usize = 4;
 
-/// What is known already, and need not be fetched.
+/// Who asks, and what is known already and need not be fetched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
+    /// Name of the sandbox.
+    pub(crate) sandbox: String,
     pub(crate) instance_id: String,
     /// Digest of the configuration with which everything was done.
     pub(crate) config: Option<[u8; 32]>,
@@ -68,7 +70,7 @@ pub(crate) async fn fetch(mut api: Api, token: Token, known: Known) -> Result<Po
     let mut registered = false;
     let mut late = Status::aborted("the configuration changes faster than it can be read");
     for _ in 0..ATTEMPTS {
-        let config = config(&mut api, &token).await?;
+        let config = config(&mut api, &token, &known.sandbox).await?;
         if config.configuration_instance_id != known.instance_id {
             match tell(&mut api, &token, registration(&config, &known.instance_id)).await {
                 Ok(()) => registered = true,
@@ -100,9 +102,10 @@ fn belongs(environment: Option<&EnvironmentSeen>, update: &ConfigUpdate) -> bool
     environment.zip(update.sandbox_config.as_ref()).is_some_and(|(environment, config)| environment.belongs_to(config))
 }
 
-async fn config(api: &mut Api, token: &Token) -> Result<SandboxConfigSnapshot, Status> {
-    // Whose it is says the token.
-    let request = authorized(token, GetSandboxConfigRequest::default())?;
+async fn config(api: &mut Api, token: &Token, sandbox: &str) -> Result<SandboxConfigSnapshot, Status> {
+    // Which workspace it is in says the token.
+    let request = GetSandboxConfigRequest { name: sandbox.to_owned(), workspace_scope: None };
+    let request = authorized(token, request)?;
     let response = in_time(async { Ok(api.get_sandbox_config(request).await?.into_inner()) }).await?;
     Ok(polled::config(response))
 }

@@ -159,7 +159,8 @@ impl Session {
 impl Client {
     fn known(&self, config: Option<[u8; 32]>) -> Known {
         let environment = self.status.borrow().environment.clone();
-        Known { instance_id: self.settings.instance_id.to_string(), config, environment }
+        let (sandbox, instance_id) = (self.settings.sandbox.clone(), self.settings.instance_id.to_string());
+        Known { sandbox, instance_id, config, environment }
     }
 
     /// Deals with what was asked for. None: so that nothing is to be said of it.
