@@ -17,5 +17,6 @@ mod settled;
 mod silent;
 mod slow_reader;
 mod takeover;
+mod vouched;
 mod waiting;
 mod world;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::Uri;
-use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, KeysSettings};
+use roadstead_service_kit::settings::{AdminSettings, BootstrapSettings, BrokerSettings, KeysSettings};
 
 /// The supervisors' door: holds their sessions, sends them the configuration and environment of their sandboxes, and
 /// passes on what they report. Any number of replicas; a supervisor may connect to any.
@@ -58,6 +58,8 @@ pub struct Config {
     /// Whether sessions are sent configuration, if their supervisors take it, or supervisors ask for it
     #[arg(long, env = "ROADSTEAD_CONFIG_DELIVERY_MODE", value_enum, default_value_t = Delivery::Push)]
     pub config_delivery_mode: Delivery,
+    #[command(flatten)]
+    pub bootstrap: BootstrapSettings,
 }
 
 /// How configuration comes to supervisors.
