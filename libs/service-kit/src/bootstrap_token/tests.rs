@@ -1,5 +1,7 @@
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair, RsaPublicKeyComponents,
+};
 use serde_json::{Value, json};
 
 use base64::Engine as _;
@@ -27,17 +29,15 @@ impl Platform {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
         let p256 = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap();
-        Self { rsa: RsaKeyPair::from_pkcs8(RSA).unwrap(), p256, random }
+        Self { rsa: RsaKeyPair::from_der(RSA).unwrap(), p256, random }
     }
 
     fn jwks(&self) -> Value {
         let text = |bytes: &[u8]| BASE64URL.encode(bytes);
         let point = self.p256.public_key().as_ref();
-        let public = self.rsa.public();
-        let (n, e) =
-            (public.modulus().big_endian_without_leading_zero(), public.exponent().big_endian_without_leading_zero());
+        let RsaPublicKeyComponents::<Vec<u8>> { n, e } = self.rsa.public().into();
         json!({"keys": [
-            {"kty": "RSA", "kid": "r", "use": "sig", "alg": "RS256", "n": text(n), "e": text(e)},
+            {"kty": "RSA", "kid": "r", "use": "sig", "alg": "RS256", "n": text(&n), "e": text(&e)},
             {"kty": "EC", "kid": "p", "crv": "P-256", "x": text(&point[1..33]), "y": text(&point[33..])},
             {"kty": "OKP", "kid": "o", "crv": "Ed25519", "x": "AA"},
         ]})
@@ -73,7 +73,7 @@ const SUBJECT: &str = "system:serviceaccount:agents:sandbox-{sandbox_id}";
 fn claims(id: Uuid) -> Value {
     json!({
         "iss": ISSUER, "aud": ["roadstead"], "sub": SUBJECT.replace(PLACEHOLDER, &id.to_string()),
-        "iat": NOW - 10, "nbf": NOW - 10, "exp": NOW + 3600, "kubernetes.io": {"namespace": "agents"},
+        "iat": NOW - 100, "nbf": NOW - 100, "exp": NOW + 3600, "kubernetes.io": {"namespace": "agents"},
     })
 }
 
@@ -86,7 +86,7 @@ fn a_clusters_token_names_its_sandbox_by_its_subject() {
     let platform = Platform::new();
     let verifier = platform.verifier(SUBJECT).unwrap();
     let id = Uuid::from_u128(0x1234);
-    let expected = BootstrapIdentity { sandbox_id: id, issued_at: now() - Duration::from_secs(10) };
+    let expected = BootstrapIdentity { sandbox_id: id, issued_at: now() - Duration::from_secs(100) };
     for header in [rs256(), json!({"alg": "ES256", "kid": "p", "typ": "JWT"})] {
         assert_eq!(verifier.verify(&platform.token(&header, &claims(id)), now()), Ok(expected), "{header}");
     }
