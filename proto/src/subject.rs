@@ -100,6 +100,7 @@ tokens! {
         ReportSandboxConfiguration = "ReportSandboxConfiguration",
         ReportMainProcessExit = "ReportMainProcessExit",
         FinalizeMainProcessExit = "FinalizeMainProcessExit",
+        IssueSandboxToken = "IssueSandboxToken",
         RefreshSandboxToken = "RefreshSandboxToken",
         /// A supervisor's policy sync.
         UpdateConfig = "UpdateConfig",

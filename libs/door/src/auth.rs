@@ -3,6 +3,7 @@
 //! There is no falling through: a credential that is presented and not accepted ends the call, whatever else the
 //! connection or the configuration would allow. Every refusal reads the same.
 
+mod bootstrap_token;
 mod local_dev;
 mod rule;
 mod sandbox_token;
@@ -23,6 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tonic::Status;
 
+pub use bootstrap_token::BootstrapTokens;
 pub use local_dev::LocalDev;
 pub use rule::check;
 pub use sandbox_token::SandboxTokens;

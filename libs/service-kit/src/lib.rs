@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod bootstrap_token;
 pub mod clock;
 mod derive;
 pub mod hmac_keys;

@@ -4,7 +4,7 @@
 //! by the token, and the time is an argument.
 
 mod claims;
-mod compact;
+pub(crate) mod compact;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +22,11 @@ use compact::Header;
 const LEEWAY: Duration = Duration::from_secs(60);
 /// How long after its expiry a token may still be exchanged for a new one.
 const REFRESH_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The generation of who has none: a workload that a platform vouches for. Tokens name 1 and more.
+pub const NO_GENERATION: u64 = 0;
+/// Longest token that is looked at, in bytes; ours have about 600.
+const MAX_BYTES: usize = 2048;
 
 /// What a verified token says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,10 +141,11 @@ impl TokenVerifier {
     }
 
     fn verify_within(&self, token: &str, now: SystemTime, grace: Duration) -> Result<SandboxIdentity, TokenError> {
-        let parts = compact::split(token)?;
+        let parts = compact::split(token, MAX_BYTES)?;
         let header: Header = parts.header()?;
         let key = self.keys.get(header.key_id()?).ok_or(TokenError::UnknownKey)?;
-        let signature = Signature::from_bytes(&parts.signature()?);
+        let signature = parts.signature()?.try_into().map_err(|_| TokenError::Signature)?;
+        let signature = Signature::from_bytes(&signature);
         key.verify_strict(parts.signed.as_bytes(), &signature).map_err(|_| TokenError::Signature)?;
         // Nothing of the claims is looked at before the signature fits.
         let claims: Claims = parts.claims()?;

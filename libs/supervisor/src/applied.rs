@@ -2,7 +2,7 @@
 //!
 //! Within a session the server's order decides. At the beginning of another session, perhaps with another bridge, the
 //! first update may be older than what is in effect: then it is called stale, once; if the server insists, it is right
-//! (its database may have been restored).
+//! (its database may have been restored). What was asked for is right in any case: it was read after the question.
 
 use roadstead_proto::api::sandbox::{PolicySource, SandboxConfigSnapshot};
 use roadstead_proto::api::v1::ConfigUpdate;
@@ -42,6 +42,11 @@ impl Applied {
         self.server_decides = false;
     }
 
+    /// What comes next was read later than all that is in effect: it is right.
+    pub(crate) const fn read_later(&mut self) {
+        self.server_decides = true;
+    }
+
     /// Compares an update with what is in effect.
     pub(crate) fn judge(&mut self, update: &ConfigUpdate) -> Judgement {
         let older = match (&self.config, &update.sandbox_config) {
@@ -53,15 +58,15 @@ impl Applied {
             return Judgement::Stale;
         }
         self.server_decides |= update.sandbox_config.is_some();
-        let same_config = update
-            .sandbox_config
-            .as_ref()
-            .is_none_or(|config| self.config.is_some_and(|applied| applied.digest == digest(config)));
-        let same_environment = update
-            .provider_environment
-            .as_ref()
-            .is_none_or(|environment| self.environment == Some(digest(environment)));
-        if same_config && same_environment { Judgement::Duplicate } else { Judgement::New }
+        if self.has(update) { Judgement::Duplicate } else { Judgement::New }
+    }
+
+    /// Whether all of an update is in effect.
+    pub(crate) fn has(&self, update: &ConfigUpdate) -> bool {
+        let config = update.sandbox_config.as_ref();
+        let environment = update.provider_environment.as_ref();
+        config.is_none_or(|config| self.config.is_some_and(|applied| applied.digest == digest(config)))
+            && environment.is_none_or(|environment| self.environment == Some(digest(environment)))
     }
 
     /// The update is in effect.
@@ -109,7 +114,7 @@ impl Config {
     }
 }
 
-fn digest(message: &impl prost::Message) -> [u8; 32] {
+pub(crate) fn digest(message: &impl prost::Message) -> [u8; 32] {
     Sha256::digest(message.encode_to_vec()).into()
 }
 
@@ -161,6 +166,20 @@ mod tests {
         let mut applied = having(&update(3, 2, None));
         assert_eq!(applied.judge(&update(4, 2, None)), Judgement::New);
         assert_eq!(applied.judge(&update(2, 2, None)), Judgement::New);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_right_and_what_the_next_session_pushes_may_be_older() {
+        let mut applied = having(&update(3, 2, None));
+        applied.read_later();
+        assert_eq!(applied.judge(&update(2, 2, None)), Judgement::New, "the database was restored");
+        let mut applied = having(&update(3, 2, None));
+        applied.read_later();
+        assert_eq!(applied.judge(&update(4, 2, None)), Judgement::New);
+        applied.installed(&update(4, 2, None));
+        applied.begin_session();
+        assert_eq!(applied.judge(&update(3, 2, None)), Judgement::Stale);
+        assert_eq!(applied.judge(&update(4, 2, None)), Judgement::Duplicate);
     }
 
     #[test]

@@ -24,6 +24,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a unary call may take.
 const CALL: Duration = Duration::from_secs(30);
 
+/// The calls of a bridge.
+pub(crate) type Api = OpenShellClient<Channel>;
+
 /// Where and how to connect.
 pub(crate) fn endpoint(address: &str, authority: Option<&Certificate>) -> Result<Endpoint, StartError> {
     let unusable = || StartError::Address(address.to_owned());
@@ -45,7 +48,7 @@ pub(crate) fn endpoint(address: &str, authority: Option<&Certificate>) -> Result
 
 /// Proposes a policy for the sandbox; the version under which it was accepted.
 pub(crate) fn propose_policy(
-    mut api: OpenShellClient<Channel>,
+    mut api: Api,
     token: Token,
     settings: &Settings,
     policy: SandboxPolicy,
@@ -61,12 +64,7 @@ pub(crate) fn propose_policy(
 }
 
 /// Tells how the main process of this instance ended, and that nothing more comes of it.
-pub(crate) async fn tell_exit(
-    mut api: OpenShellClient<Channel>,
-    token: Token,
-    instance_id: Uuid,
-    exit_code: i32,
-) -> Result<(), Status> {
+pub(crate) async fn tell_exit(mut api: Api, token: Token, instance_id: Uuid, exit_code: i32) -> Result<(), Status> {
     let (sandbox_id, instance_id) = (token.sandbox_id().to_string(), instance_id.to_string());
     let report =
         ReportMainProcessExitRequest { sandbox_id: sandbox_id.clone(), instance_id: instance_id.clone(), exit_code };
@@ -81,7 +79,7 @@ pub(crate) async fn tell_exit(
 
 /// Says which providers are in effect; how long to wait before it is said again, if the server says.
 pub(crate) async fn report_readiness(
-    mut api: OpenShellClient<Channel>,
+    mut api: Api,
     token: Token,
     observation: ProviderReadinessObservation,
 ) -> Result<Option<Duration>, Status> {
@@ -92,7 +90,7 @@ pub(crate) async fn report_readiness(
 }
 
 /// Has the token exchanged for a fresh one.
-pub(crate) async fn refresh(mut api: OpenShellClient<Channel>, token: Token) -> Result<Token, Status> {
+pub(crate) async fn refresh(mut api: Api, token: Token) -> Result<Token, Status> {
     let call = async {
         let request = authorized(&token, RefreshSandboxTokenRequest::default())?;
         Ok(api.refresh_sandbox_token(request).await?.into_inner().token)
@@ -106,7 +104,7 @@ pub(crate) async fn refresh(mut api: OpenShellClient<Channel>, token: Token) -> 
     }
 }
 
-async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+pub(crate) async fn in_time<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time")))
 }
 

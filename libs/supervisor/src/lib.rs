@@ -1,6 +1,9 @@
 //! A client of the supervisor-bridge: connects for one sandbox, takes its configuration and environment, applies each
 //! half to a folder, answers, and keeps on through restarts of the bridge.
 //!
+//! What a bridge pushes on the session counts as long as that session pushes; of a bridge that does not, the
+//! configuration is asked for every few seconds.
+//!
 //! `roadstead supervisor`, the demo, the tests and the benchmarks use the same code; a [`Behaviour`] can make it reject,
 //! stay silent or stop reading, and an [`Observer`] is told everything it receives.
 
@@ -13,10 +16,14 @@ mod calls;
 mod client;
 mod log;
 mod observed;
+mod owed;
 mod policy;
+mod poll;
+mod polled;
 mod readiness;
 mod session;
 mod settings;
+mod take;
 mod token;
 mod verdict;
 

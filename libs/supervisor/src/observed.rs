@@ -14,9 +14,9 @@ use tokio::sync::watch;
 pub enum Observation {
     /// A session was accepted.
     Accepted { session_id: String, pushes: bool, at: Instant },
-    /// An update arrived.
+    /// An update arrived, or what was asked for is new.
     Received(Box<Frame>),
-    /// An update was answered.
+    /// An update was answered, or what was asked for came to this.
     Answered { session_id: String, update_id: String, outcome: ConfigApplyOutcome, at: Instant },
     /// The default policy was accepted by the server, as this version.
     PolicySynced { version: u32, at: Instant },
@@ -35,6 +35,8 @@ pub struct Frame {
     pub update_id: String,
     /// Whether it came with the acceptance of the session.
     pub bootstrap: bool,
+    /// Whether it was asked for. Then it has no `update_id`, and before the first session no `session_id`.
+    pub polled: bool,
     pub config: Option<ConfigSeen>,
     pub environment: Option<EnvironmentSeen>,
     /// Encoded size.
@@ -69,12 +71,13 @@ pub struct EnvironmentSeen {
 }
 
 impl Frame {
-    pub(crate) fn of(update: &ConfigUpdate, session_id: &str, order: u64, bootstrap: bool) -> Self {
+    pub(crate) fn of(update: &ConfigUpdate, session_id: &str, order: u64) -> Self {
         Self {
             session_id: session_id.to_owned(),
             order,
             update_id: update.update_id.clone(),
-            bootstrap,
+            bootstrap: false,
+            polled: false,
             config: update.sandbox_config.as_ref().map(ConfigSeen::of),
             environment: update.provider_environment.as_ref().map(EnvironmentSeen::of),
             bytes: update.encoded_len(),
@@ -109,6 +112,14 @@ impl EnvironmentSeen {
             provider_attachment_epoch: environment.provider_attachment_epoch.clone(),
             names: environment.values.iter().map(|value| value.name.clone()).collect(),
         }
+    }
+
+    /// Whether it is the other half of this configuration.
+    pub(crate) fn belongs_to(&self, config: &SandboxConfigSnapshot) -> bool {
+        let Self { provider_env_revision, policy_hash, provider_attachment_epoch, names: _ } = self;
+        *provider_env_revision == config.provider_env_revision
+            && *policy_hash == config.policy_hash
+            && *provider_attachment_epoch == config.provider_attachment_epoch
     }
 }
 

@@ -1,10 +1,15 @@
-//! One session with a bridge, from connecting to its end.
+//! One session with a bridge, from connecting to its end. Each thing that is done beside the stream has a file.
 
-use std::fmt;
-use std::time::{Duration, SystemTime};
+mod end;
+mod exit;
+mod polling;
+mod proposal;
+mod readiness;
+mod renewal;
+mod retry;
 
-use rand::Rng as _;
-use roadstead_proto::api::sandbox::PolicySource;
+use std::time::Duration;
+
 use roadstead_proto::api::v1::gateway_message::Payload as FromBridge;
 use roadstead_proto::api::v1::open_shell_client::OpenShellClient;
 use roadstead_proto::api::v1::supervisor_message::Payload as ToBridge;
@@ -16,19 +21,20 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Status, Streaming};
+use tonic::transport::Endpoint;
+use tonic::{Status, Streaming};
 
-use crate::apply::StoreError;
-use crate::behaviour::Decision;
+pub(crate) use self::end::End;
+use self::polling::Polling;
+use self::retry::Retry;
 use crate::calls;
 use crate::client::{Client, Connection};
 use crate::log;
-use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
+use crate::observed::{Frame, Observation};
+use crate::poll::Polled;
 use crate::readiness::Said;
 use crate::token::Token;
-use crate::verdict::{Ending, Plan, answer, plan};
-use crate::{applied::Judgement, backoff::Backoff};
+use crate::verdict::{Ending, answer};
 
 /// How long the bridge may take to accept a session.
 const ACCEPT: Duration = Duration::from_secs(30);
@@ -42,59 +48,17 @@ const MISSING_HEARTBEATS: u32 = 3;
 const MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Answers and heartbeats that may wait for the bridge to read.
 const OUTBOUND: usize = 16;
-/// A timer for what is never due.
-const FAR: Duration = Duration::from_secs(24 * 3600);
-/// Between reports of readiness, when the bridge does not say how often.
-const REPORT: Duration = Duration::from_secs(5);
-/// Pauses between attempts to refresh the token or to propose a policy.
-const RETRY: Backoff =
-    Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(60), steady: Duration::ZERO };
-
-/// Why a session, or an attempt to have one, ended.
-#[derive(Debug)]
-pub(crate) enum End {
-    /// This side was asked to stop.
-    Stopped,
-    /// The bridge, or the way to it, said so.
-    Refused(Status),
-    /// The bridge cannot be reached.
-    Unreachable(tonic::transport::Error),
-    /// The bridge hands the sandbox over to the one at this address.
-    Redirected(String),
-    /// The bridge did something that the protocol does not allow, or did not do what it demands.
-    Broken(&'static str),
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopped => formatter.write_str("stopped"),
-            Self::Refused(status) => write!(formatter, "{:?}: {}", status.code(), status.message()),
-            Self::Unreachable(error) => write!(formatter, "the bridge cannot be reached: {error}"),
-            Self::Redirected(address) => write!(formatter, "redirected to {address}"),
-            Self::Broken(what) => formatter.write_str(what),
-        }
-    }
-}
-
-impl End {
-    /// Whether there is nothing more to say, or nobody to say it to.
-    pub(crate) fn is_final(&self) -> bool {
-        match self {
-            Self::Stopped => true,
-            Self::Refused(status) => status.code() == Code::FailedPrecondition,
-            Self::Unreachable(_) | Self::Redirected(_) | Self::Broken(_) => false,
-        }
-    }
-}
 
 /// What a call beside the stream came to.
 enum Done {
     ExitTold(Result<(), Status>),
-    Refreshed(Result<Token, Status>),
-    PolicySynced(Result<u32, Status>),
+    Renewed(Result<Token, Status>),
+    PolicyProposed(Result<u32, Status>),
     LogEnded(Result<(), Status>),
-    Observed(Result<Option<Duration>, Status>),
+    ReadinessHeard(Result<Option<Duration>, Status>),
+    Polled(Result<Polled, Status>),
+    /// The word at this place.
+    WordTold(u64, Result<(), Status>),
 }
 
 /// Connects, at the word of another bridge if `redirected`, and has one session.
@@ -109,7 +73,7 @@ pub(crate) async fn run(client: &mut Client, endpoint: &Endpoint, redirected: bo
 /// An accepted session.
 struct Session {
     id: String,
-    api: OpenShellClient<Channel>,
+    api: calls::Api,
     inbound: Streaming<GatewayMessage>,
     outbound: mpsc::Sender<SupervisorMessage>,
     heartbeat: Duration,
@@ -117,47 +81,29 @@ struct Session {
     /// Updates so far.
     order: u64,
     calls: JoinSet<Done>,
-    refresh: Retry,
-    sync: Retry,
+    polling: Polling,
+    renewal: Retry,
+    proposal: Retry,
     log: Retry,
     exit: Retry,
     /// The end of the main process was told.
     over: bool,
+    readiness: Retry,
     said: Said,
-    report: Retry,
-    /// Whether a report of readiness is on its way.
-    reporting: bool,
-}
-
-/// When something is tried, and tried again.
-struct Retry {
-    at: Option<Instant>,
-    failures: u32,
-}
-
-impl Retry {
-    fn failed(&mut self) {
-        self.at = Some(Instant::now() + RETRY.pause(self.failures, rand::rng().random()));
-        self.failures = self.failures.saturating_add(1);
-    }
-
-    fn until(&self) -> Instant {
-        self.at.unwrap_or_else(|| Instant::now() + FAR)
-    }
+    /// Whether a word on readiness is on its way.
+    saying: bool,
 }
 
 async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Result<Session, End> {
     let channel = endpoint.connect().await.map_err(End::Unreachable)?;
     let mut api = OpenShellClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
-    // Someone may have put a fresh token there; and one that has run out is good for one thing still.
+    // Someone may have put a fresh token there.
     if let Ok(token) = client.settings.token.load() {
         client.token = token;
     }
-    if client.token.refresh_at().is_some_and(|at| at <= now()) {
-        match calls::refresh(api.clone(), client.token.clone()).await {
-            Ok(token) => client.keep(token),
-            Err(status) => tracing::warn!(code = ?status.code(), "the token could not be refreshed"),
-        }
+    renewal::before_connecting(client, &api).await;
+    if !client.settings.takes_pushes && !client.applied.has_config() {
+        polling::before_connecting(client, &api).await?;
     }
 
     let (outbound, messages) = mpsc::channel(OUTBOUND);
@@ -166,7 +112,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Res
         sandbox_id: client.token.sandbox_id().to_string(),
         instance_id: client.settings.instance_id.to_string(),
         connection_epoch: client.connection_epoch,
-        supports_config_push: true,
+        supports_config_push: client.settings.takes_pushes,
         supports_provider_readiness: client.settings.reports_readiness,
         supports_session_redirect: true,
         redirected,
@@ -193,7 +139,7 @@ async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Res
 impl Session {
     fn begin(
         client: &mut Client,
-        api: OpenShellClient<Channel>,
+        api: calls::Api,
         inbound: Streaming<GatewayMessage>,
         outbound: mpsc::Sender<SupervisorMessage>,
         accepted: SessionAccepted,
@@ -210,23 +156,25 @@ impl Session {
         client.tell(Observation::Accepted { session_id: session_id.clone(), pushes, at: std::time::Instant::now() });
         tracing::info!(session_id, pushes, "session accepted");
         let said = Said::nothing(&session_id, client.settings.instance_id.to_string());
+        let reports = client.settings.reports_readiness;
         Self {
             id: session_id,
             api,
             inbound,
             outbound,
             heartbeat,
-            bootstrap: accepted.bootstrap,
+            bootstrap: accepted.bootstrap.filter(|_| pushes),
             order: 0,
             calls: JoinSet::new(),
-            refresh: Retry { at: refresh_due(&client.token), failures: 0 },
-            sync: Retry { at: None, failures: 0 },
-            log: Retry { at: Some(Instant::now()), failures: 0 },
-            exit: Retry { at: None, failures: 0 },
+            polling: Polling::of((!pushes).then_some(client.settings.poll_interval)),
+            renewal: renewal::due(&client.token),
+            proposal: Retry::never(),
+            log: Retry::now(),
+            exit: Retry::never(),
             over: false,
+            readiness: if reports { Retry::now() } else { Retry::never() },
             said,
-            report: Retry { at: client.settings.reports_readiness.then(Instant::now), failures: 0 },
-            reporting: false,
+            saying: false,
         }
     }
 
@@ -261,39 +209,20 @@ impl Session {
                     silent_at = Instant::now() + patience;
                     Ok(())
                 }
-                () = tokio::time::sleep_until(self.refresh.until()), if self.refresh.at.is_some() => {
-                    self.refresh.at = None;
-                    let call = calls::refresh(self.api.clone(), client.token.clone());
-                    self.calls.spawn(async { Done::Refreshed(call.await) });
-                    Ok(())
-                }
                 Ok(()) = exits.changed() => {
-                    self.exit.at = exits.borrow_and_update().map(|_| Instant::now());
+                    self.exited(*exits.borrow_and_update());
                     Ok(())
                 }
-                () = tokio::time::sleep_until(self.exit.until()), if self.exit.at.is_some() => {
-                    self.exit.at = None;
-                    self.tell_exit(client);
-                    Ok(())
-                }
-                () = tokio::time::sleep_until(self.sync.until()), if self.sync.at.is_some() => {
-                    self.sync.at = None;
-                    self.propose_policy(client);
-                    Ok(())
-                }
-                () = tokio::time::sleep_until(self.report.until()), if self.report.at.is_some() => {
-                    self.report_readiness(client);
-                    Ok(())
-                }
-                () = tokio::time::sleep_until(self.log.until()), if self.log.at.is_some() => {
-                    self.log.at = None;
-                    let pushing = log::push(self.api.clone(), client.token.clone(), client.lines.clone());
-                    self.calls.spawn(async { Done::LogEnded(pushing.await) });
-                    Ok(())
-                }
+                () = self.exit.due() => { self.tell_exit(client); Ok(()) }
+                () = self.renewal.due() => { self.renew(client); Ok(()) }
+                () = self.proposal.due() => { self.propose_policy(client); Ok(()) }
+                () = self.readiness.due() => { self.report_readiness(client); Ok(()) }
+                () = self.polling.ask.due() => { self.ask(client); Ok(()) }
+                () = self.polling.tell.due() => { self.tell_word(client); Ok(()) }
+                () = self.log.due() => { self.push_lines(client); Ok(()) }
                 Some(done) = self.calls.join_next() => {
                     if let Ok(done) = done {
-                        self.called(client, done);
+                        self.called(client, done).await;
                     }
                     Ok(())
                 }
@@ -320,7 +249,8 @@ impl Session {
 
     async fn heard(&mut self, client: &mut Client, message: GatewayMessage) -> Result<(), End> {
         match message.payload {
-            Some(FromBridge::ConfigUpdate(update)) => self.take(client, update, false).await,
+            // What a session may send that does not push, nobody would hear the answer to.
+            Some(FromBridge::ConfigUpdate(update)) if self.polling.is_off() => self.take(client, update, false).await,
             Some(FromBridge::SessionRejected(rejected)) => Err(End::Refused(Status::aborted(rejected.reason))),
             Some(FromBridge::SessionRedirect(redirect)) => Err(End::Redirected(redirect.peer_endpoint)),
             // Relays are not served by this client; anything else is from a later version.
@@ -331,22 +261,11 @@ impl Session {
     /// Takes in an update and answers it.
     async fn take(&mut self, client: &mut Client, update: ConfigUpdate, bootstrap: bool) -> Result<(), End> {
         self.order += 1;
-        let frame = Frame::of(&update, &self.id, self.order, bootstrap);
-        client.tell(Observation::Received(Box::new(frame.clone())));
-        let decision = client.behaviour.borrow().decide(&frame);
-        let ending = match decision {
-            Decision::Silent => return Ok(()),
-            Decision::Answer(answer) => Ending::Scripted(answer),
-            Decision::Apply => {
-                let lacks_policy = update.sandbox_config.as_ref().map(|config| {
-                    config.policy.is_none() && config.version == 0 && config.policy_source() != PolicySource::Global
-                });
-                if let Some(lacks_policy) = lacks_policy.filter(|_| client.settings.policy.is_some()) {
-                    self.sync = Retry { at: lacks_policy.then(Instant::now), failures: 0 };
-                }
-                client.apply(&update).await
-            }
-        };
+        let frame = Frame { bootstrap, ..Frame::of(&update, &self.id, self.order) };
+        let Some(ending) = client.take(frame, &update).await else { return Ok(()) };
+        if !matches!(ending, Ending::Scripted(_)) {
+            self.look_for_policy(client, &update);
+        }
         let result = answer(&update, &ending, &client.settings.instance_id.to_string());
         let outcome = result.outcome();
         queue(&self.outbound, ToBridge::ConfigUpdateResult(result))?;
@@ -360,82 +279,20 @@ impl Session {
         Ok(())
     }
 
-    /// Says what is in effect; the next time when that was heard.
-    fn report_readiness(&mut self, client: &Client) {
-        let status = client.status.borrow();
-        // Nothing yet: the first update brings it.
-        self.report.at = None;
-        if let Some(observation) = self.said.next(status.config.as_ref(), status.environment.as_ref()) {
-            let call = calls::report_readiness(self.api.clone(), client.token.clone(), observation);
-            self.reporting = true;
-            self.calls.spawn(async { Done::Observed(call.await) });
-        }
+    fn push_lines(&mut self, client: &Client) {
+        self.log.begun();
+        let pushing = log::push(self.api.clone(), client.token.clone(), client.lines.clone());
+        self.calls.spawn(async { Done::LogEnded(pushing.await) });
     }
 
-    /// Says it at once if something else is in effect than was said.
-    fn readiness_changed(&mut self, client: &Client) {
-        let status = client.status.borrow();
-        let current = self.said.is_current(status.config.as_ref(), status.environment.as_ref());
-        if client.settings.reports_readiness && !self.reporting && !current {
-            self.report.at = Some(Instant::now());
-        }
-    }
-
-    fn propose_policy(&mut self, client: &Client) {
-        let Some(policy) = client.settings.policy.clone() else { return };
-        let call = calls::propose_policy(self.api.clone(), client.token.clone(), &client.settings, policy);
-        self.calls.spawn(async { Done::PolicySynced(call.await) });
-    }
-
-    fn tell_exit(&mut self, client: &Client) {
-        let Some(code) = *client.exit.borrow() else { return };
-        let call = calls::tell_exit(self.api.clone(), client.token.clone(), client.settings.instance_id, code);
-        self.calls.spawn(async { Done::ExitTold(call.await) });
-    }
-
-    fn called(&mut self, client: &mut Client, done: Done) {
-        let at = std::time::Instant::now();
+    async fn called(&mut self, client: &mut Client, done: Done) {
         match done {
-            Done::Refreshed(Ok(token)) => {
-                client.keep(token);
-                self.refresh = Retry { at: refresh_due(&client.token), failures: 0 };
-                client.tell(Observation::TokenRefreshed { at });
-            }
-            Done::Refreshed(Err(status)) => {
-                tracing::warn!(code = ?status.code(), message = status.message(), "the token could not be refreshed");
-                self.refresh.failed();
-            }
-            Done::PolicySynced(Ok(version)) => client.tell(Observation::PolicySynced { version, at }),
-            // Somebody gave it one meanwhile, or nobody may any more: the next update will tell.
-            Done::PolicySynced(Err(status)) if matches!(status.code(), Code::FailedPrecondition | Code::Aborted) => {
-                tracing::info!(message = status.message(), "the default policy is not wanted");
-            }
-            Done::PolicySynced(Err(status)) => {
-                tracing::warn!(code = ?status.code(), message = status.message(), "the policy could not be proposed");
-                self.sync.failed();
-            }
-            Done::ExitTold(Ok(())) => self.over = true,
-            Done::ExitTold(Err(status)) => {
-                tracing::warn!(code = ?status.code(), message = status.message(), "the exit could not be reported");
-                self.exit.failed();
-            }
-            Done::Observed(heard) => {
-                self.reporting = false;
-                match heard {
-                    Ok(interval) => {
-                        self.report = Retry { at: Some(Instant::now() + interval.unwrap_or(REPORT)), failures: 0 };
-                    }
-                    // This bridge does not take it: no repeats, only what is new after the next update.
-                    Err(status) if status.code() == Code::Unimplemented => self.report.at = None,
-                    Err(status) => {
-                        tracing::warn!(code = ?status.code(), message = status.message(), "readiness was not taken");
-                        self.report.failed();
-                    }
-                }
-                if self.report.at.is_some() {
-                    self.readiness_changed(client);
-                }
-            }
+            Done::ExitTold(told) => self.exit_told(told),
+            Done::Renewed(renewed) => self.renewed(client, renewed),
+            Done::PolicyProposed(proposed) => self.policy_proposed(client, proposed),
+            Done::ReadinessHeard(heard) => self.readiness_heard(client, heard),
+            Done::Polled(polled) => self.polled(client, polled).await,
+            Done::WordTold(place, told) => self.word_told(place, told),
             // Nobody can put anything there any more.
             Done::LogEnded(Ok(())) => {}
             Done::LogEnded(Err(status)) => {
@@ -446,76 +303,7 @@ impl Session {
     }
 }
 
-impl Client {
-    /// Puts an update into effect.
-    async fn apply(&mut self, update: &ConfigUpdate) -> Ending {
-        match self.applied.judge(update) {
-            Judgement::Stale => return Ending::Stale,
-            Judgement::Duplicate => return Ending::Duplicate,
-            Judgement::New => {}
-        }
-        let has_config = self.applied.has_config();
-        let plan = plan(update, has_config);
-        if let Err(error) = self.write(update, plan).await {
-            tracing::error!(%error, "an update could not be applied");
-            return Ending::Failed { message: error.to_string(), has_config };
-        }
-        match plan {
-            Plan::Install => {
-                self.applied.installed(update);
-                self.status.send_modify(|status| {
-                    if let Some(config) = &update.sandbox_config {
-                        status.config = Some(ConfigSeen::of(config));
-                    }
-                    if let Some(environment) = &update.provider_environment {
-                        status.environment = Some(EnvironmentSeen::of(environment));
-                    }
-                });
-                Ending::Installed
-            }
-            Plan::Retain => Ending::Retained,
-            Plan::Close => {
-                self.applied.closed();
-                self.status.send_modify(|status| status.config = None);
-                Ending::Closed
-            }
-        }
-    }
-
-    async fn write(&self, update: &ConfigUpdate, plan: Plan) -> Result<(), StoreError> {
-        let Some(store) = self.store.clone() else { return Ok(()) };
-        let (config, environment) = (update.sandbox_config.clone(), update.provider_environment.clone());
-        let written = tokio::task::spawn_blocking(move || match plan {
-            Plan::Retain => Ok(()),
-            Plan::Close => store.close(),
-            Plan::Install => {
-                environment.map_or(Ok(()), |environment| store.install_environment(&environment))?;
-                config.map_or(Ok(()), |config| store.install_config(&config))
-            }
-        });
-        written.await.unwrap_or(Err(StoreError::Unwritable))
-    }
-
-    fn keep(&mut self, token: Token) {
-        if let Err(error) = self.settings.token.keep(&token) {
-            tracing::warn!(%error, "the refreshed token is kept in memory only");
-        }
-        self.token = token;
-    }
-}
-
 fn queue(outbound: &mpsc::Sender<SupervisorMessage>, payload: ToBridge) -> Result<(), End> {
     let message = SupervisorMessage { payload: Some(payload) };
     outbound.try_send(message).map_err(|_| End::Broken("the bridge does not read"))
-}
-
-/// When the token is to be refreshed.
-fn refresh_due(token: &Token) -> Option<Instant> {
-    let at = token.refresh_at()?;
-    Some(Instant::now() + at.duration_since(now()).unwrap_or_default().min(FAR))
-}
-
-#[allow(clippy::disallowed_methods, reason = "a token's times are those of the wall clock")]
-fn now() -> SystemTime {
-    SystemTime::now()
 }

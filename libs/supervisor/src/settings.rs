@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use uuid::Uuid;
@@ -29,6 +30,10 @@ pub struct Settings {
     pub policy: Option<SandboxPolicy>,
     /// Who this supervisor is; another one of the same sandbox takes over only when this one is gone.
     pub instance_id: Uuid,
+    /// Whether to say that configuration may be pushed. If not, or if the bridge does not push, it is asked for.
+    pub takes_pushes: bool,
+    /// Pause between two questions for the configuration, give or take a fifth. After failures it grows, up to ten times.
+    pub poll_interval: Duration,
     /// Whether to report, every few seconds, which providers are in effect.
     pub reports_readiness: bool,
     /// How updates are treated at first.
@@ -40,8 +45,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The usual settings: a new instance that proposes the default policy, applies everything,
-    /// writes nothing and reports no readiness.
+    /// The usual settings: a new instance that takes pushes, proposes the default policy, applies everything, writes
+    /// nothing and reports no readiness.
     #[must_use]
     pub fn new(
         bridge: impl Into<String>,
@@ -58,6 +63,8 @@ impl Settings {
             folder: None,
             policy: Some(default_policy()),
             instance_id: Uuid::new_v4(),
+            takes_pushes: true,
+            poll_interval: Duration::from_secs(5),
             reports_readiness: false,
             behaviour: Behaviour::default(),
             backoff: Backoff::default(),

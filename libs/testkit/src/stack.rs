@@ -23,7 +23,8 @@ use crate::{Broker, Database, Login, Postgres, Proxy, Run, programs, sql::Sessio
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     replicas: Vec<(Role, usize)>,
-    flags: Vec<(Role, String)>,
+    /// With the replica that it is for; none: all.
+    flags: Vec<(Role, Option<usize>, String)>,
     own_postgres: bool,
 }
 
@@ -52,7 +53,14 @@ impl Plan {
     /// that process serves.
     #[must_use]
     pub fn flag(mut self, role: Role, flag: impl Into<String>) -> Self {
-        self.flags.push((role, flag.into()));
+        self.flags.push((role, None, flag.into()));
+        self
+    }
+
+    /// The same for one process of a role, numbered from 1.
+    #[must_use]
+    pub fn flag_of(mut self, role: Role, number: usize, flag: impl Into<String>) -> Self {
+        self.flags.push((role, Some(number), flag.into()));
         self
     }
 
@@ -105,7 +113,9 @@ impl Stack {
         let mut stack = Self { nodes: Vec::new(), broker, store, folder };
         for role in Role::ALL {
             for number in 1..=plan.count(role) {
-                let flags = plan.flags.iter().filter(|(of, _)| *of == role).map(|(_, flag)| flag.clone()).collect();
+                let meant = |of: Role, which: Option<usize>| of == role && which.is_none_or(|which| which == number);
+                let flags = plan.flags.iter().filter(|(of, which, _)| meant(*of, *which));
+                let flags = flags.map(|(_, _, flag)| flag.clone()).collect();
                 let node = stack.node_of(role, number, flags).await;
                 stack.nodes.push(node);
             }

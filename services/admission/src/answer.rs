@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use prost::Message as _;
 use prost_types::Timestamp;
-use roadstead_proto::api::v1::RefreshSandboxTokenResponse;
+use roadstead_proto::api::v1::{IssueSandboxTokenResponse, RefreshSandboxTokenResponse};
 use roadstead_proto::internal::{Answer, Receipt, answer, receipt};
 use roadstead_service_kit::sandbox_token::{Minted, TokenSigner};
 use roadstead_store::mutation::Outcome;
@@ -46,12 +46,21 @@ impl Minter {
     fn redeem(&self, receipt: &Bytes, now: SystemTime) -> answer::Outcome {
         match Receipt::decode(receipt.clone()).ok().and_then(|receipt| receipt.kind) {
             Some(receipt::Kind::Token(grant)) => match Uuid::try_parse(&grant.sandbox_id) {
-                Ok(id) => answer::Outcome::Response(refreshed(&self.mint(id, grant.generation, now), &grant)),
+                Ok(id) => {
+                    let minted = self.mint(id, grant.generation, now);
+                    answer::Outcome::Response(if grant.issued { issued(&minted) } else { refreshed(&minted, &grant) })
+                }
                 Err(_) => answer::Outcome::Status(status(&Refusal::Internal)),
             },
             _ => answer::Outcome::Status(status(&Refusal::Internal)),
         }
     }
+}
+
+fn issued(minted: &Minted) -> Bytes {
+    let token = minted.token.expose_secret().to_owned();
+    let response = IssueSandboxTokenResponse { token, expiration_time: Some(Timestamp::from(minted.expires_at)) };
+    response.encode_to_vec().into()
 }
 
 fn refreshed(minted: &Minted, grant: &receipt::TokenGrant) -> Bytes {
@@ -111,7 +120,7 @@ mod tests {
             Minter { signer: TokenSigner::new(deployment, "k".into(), &secret), lifetime: Duration::from_secs(900) };
         let verifier = TokenVerifier::new(deployment, [("k".to_owned(), public)]).unwrap();
         let id = Uuid::from_u128(2);
-        let grant = receipt::TokenGrant { sandbox_id: id.to_string(), generation: 3 };
+        let grant = receipt::TokenGrant { sandbox_id: id.to_string(), generation: 3, issued: false };
         let outcome = Outcome::Reference(replay::encoded(&replay::token(grant)));
         for seconds in [1_000, 2_000] {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -121,6 +130,15 @@ mod tests {
             let identity = verifier.verify(&response.token, now).unwrap();
             assert_eq!((identity.sandbox_id, identity.generation), (id, 3));
             assert_eq!(identity.expires_at, now + Duration::from_secs(900));
+
+            let grant = receipt::TokenGrant { sandbox_id: id.to_string(), generation: 4, issued: true };
+            let outcome = Outcome::Reference(replay::encoded(&replay::token(grant)));
+            let Some(answer::Outcome::Response(body)) = minter.answer(Uuid::nil(), &outcome, now).unwrap().outcome
+            else {
+                panic!("refused")
+            };
+            let response = IssueSandboxTokenResponse::decode(body).unwrap();
+            assert_eq!(verifier.verify(&response.token, now).unwrap().generation, 4);
         }
     }
 

@@ -37,9 +37,9 @@ pub fn authorize(
         }
         (Caller::User(user), Scope::Platform(_)) => Ok(access::platform(user)?),
         // Its own sandbox is all that a supervisor's commands are about; the operation checks that it is.
-        (Caller::Sandbox { .. }, Scope::OwnSandbox) => Ok(()),
+        (Caller::Sandbox { .. } | Caller::Bootstrap { .. }, Scope::OwnSandbox) => Ok(()),
         (Caller::User(_), Scope::OwnSandbox) => Err(denied("only a sandbox's supervisor may call this")),
-        (Caller::Sandbox { .. }, Scope::Workspace(_) | Scope::Platform(_)) => {
+        (Caller::Sandbox { .. } | Caller::Bootstrap { .. }, Scope::Workspace(_) | Scope::Platform(_)) => {
             Err(denied("a supervisor may not call this"))
         }
     }

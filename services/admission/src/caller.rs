@@ -1,5 +1,7 @@
 //! Who asks, as the ledger and the rules see it.
 
+use std::time::SystemTime;
+
 use roadstead_proto::internal::{self, principal::Kind};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
@@ -12,6 +14,11 @@ pub enum Caller {
     Sandbox {
         id: Uuid,
         generation: u64,
+    },
+    /// A workload that a platform vouches for, by a token that it issued then, to be this sandbox's.
+    Bootstrap {
+        id: Uuid,
+        issued_at: SystemTime,
     },
 }
 
@@ -44,6 +51,7 @@ impl Caller {
         let parts: [&[u8]; 4] = match self {
             Self::User(user) => [b"user", user.provider.as_bytes(), user.issuer.as_bytes(), user.subject.as_bytes()],
             Self::Sandbox { id, .. } => [b"sandbox", id.as_bytes(), b"", b""],
+            Self::Bootstrap { id, .. } => [b"bootstrap", id.as_bytes(), b"", b""],
         };
         for part in parts {
             hash.update((part.len() as u64).to_le_bytes());
@@ -79,6 +87,7 @@ mod tests {
             user("oidca", "", "s"),
             Caller::Sandbox { id: Uuid::from_u128(1), generation: 1 },
             Caller::Sandbox { id: Uuid::from_u128(2), generation: 1 },
+            Caller::Bootstrap { id: Uuid::from_u128(1), issued_at: SystemTime::UNIX_EPOCH },
         ];
         assert_eq!(callers.iter().map(Caller::hash).collect::<BTreeSet<_>>().len(), callers.len());
     }

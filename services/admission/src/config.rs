@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use clap::Args;
-use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, DatabaseSettings, KeysSettings, ServiceUrls};
+use roadstead_service_kit::settings::{
+    AdminSettings, BootstrapSettings, BrokerSettings, DatabaseSettings, KeysSettings, ServiceUrls,
+};
 
 use crate::context::Rules;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub templates_per_workspace: u64,
     #[command(flatten)]
     pub service_urls: ServiceUrls,
+    #[command(flatten)]
+    pub bootstrap: BootstrapSettings,
 }
 
 impl Config {

@@ -11,7 +11,8 @@ use roadstead_proto::role::Role;
 use roadstead_proto::sealing::{AdmissionSeal, OpenError};
 use roadstead_proto::stream::Consumer;
 use roadstead_proto::subject::{Report, parse_command, parse_report};
-use roadstead_service_kit::sandbox_token::{TokenError, TokenVerifier};
+use roadstead_service_kit::bootstrap_token::BootstrapVerifier;
+use roadstead_service_kit::sandbox_token::{NO_GENERATION, TokenError, TokenVerifier};
 use uuid::Uuid;
 
 use crate::attempt::Opened;
@@ -75,6 +76,8 @@ pub struct Envelope {
 pub struct Opener {
     pub seal: AdmissionSeal,
     pub tokens: TokenVerifier,
+    /// None: no platform vouches for anybody.
+    pub bootstrap: Option<BootstrapVerifier>,
     /// How often one sandbox may have a token.
     pub refreshes: Limit,
 }
@@ -113,13 +116,19 @@ impl Opener {
         let deadline = deadline.and_then(|deadline| SystemTime::try_from(deadline).ok());
         let deadline = deadline.ok_or(Unopened::Poison("it has no deadline"))?;
         let identity = sandbox_identity(principal.as_ref());
-        let refused = match (name, &identity) {
-            (Name::Report(report), Some(identity)) => self.credential(report, identity, now).err(),
-            _ => None,
+        let credential = match (name, &identity) {
+            (Name::Report(Report::IssueSandboxToken), Some(identity)) => self.vouched(identity, now).map(Some),
+            (Name::Report(report), Some(identity)) => self.credential(report, identity, now).map(|()| None),
+            _ => Ok(None),
         };
         let caller = Caller::read(principal).map_err(|_| Unopened::Poison("it names no principal"))?;
+        let (caller, refused) = match credential {
+            Ok(vouched) => (vouched.unwrap_or(caller), None),
+            Err(refused) => (caller, Some(refused)),
+        };
         match (queue, &caller) {
-            (Queue::Commands, Caller::User(_)) | (Queue::Reports, Caller::Sandbox { .. }) => {}
+            (Queue::Commands, Caller::User(_))
+            | (Queue::Reports, Caller::Sandbox { .. } | Caller::Bootstrap { .. }) => {}
             _ => return Err(Unopened::Poison("its principal is not of the queue's kind")),
         }
         Ok(Opened { id, name, caller, request, deadline, traceparent, refused })
@@ -130,6 +139,8 @@ impl Opener {
     fn credential(&self, report: Report, said: &SandboxIdentity, now: SystemTime) -> Result<(), Refusal> {
         let verified = match report {
             Report::SessionResult | Report::SessionReadiness | Report::EndSession => return Ok(()),
+            // Nobody gets one for a token of ours.
+            Report::IssueSandboxToken => Err(TokenError::Foreign),
             Report::RefreshSandboxToken => self.tokens.verify_for_refresh(&said.token, now),
             Report::ReportPolicyStatus
             | Report::ReportSandboxConfiguration
@@ -143,10 +154,26 @@ impl Opener {
         if verified.sandbox_id.to_string() != said.sandbox_id || verified.generation != said.generation {
             return Err(Refusal::Unauthenticated("the token is another sandbox's"));
         }
-        if report == Report::RefreshSandboxToken && !self.refreshes.allows(verified.sandbox_id, now) {
-            return Err(Refusal::Exhausted("too many tokens for this sandbox; wait a minute".to_owned()));
+        if report == Report::RefreshSandboxToken { self.may_have_another(verified.sandbox_id, now) } else { Ok(()) }
+    }
+
+    /// Verifies again that a platform vouches for the workload.
+    fn vouched(&self, said: &SandboxIdentity, now: SystemTime) -> Result<Caller, Refusal> {
+        let verifier = self.bootstrap.as_ref().ok_or(Refusal::Unavailable)?;
+        let verified = verifier.verify(&said.token, now);
+        let verified = verified.map_err(|error| Refusal::Unauthenticated(unauthenticated(error)))?;
+        if verified.sandbox_id.to_string() != said.sandbox_id || said.generation != NO_GENERATION {
+            return Err(Refusal::Unauthenticated("the token is another sandbox's"));
         }
-        Ok(())
+        self.may_have_another(verified.sandbox_id, now)?;
+        Ok(Caller::Bootstrap { id: verified.sandbox_id, issued_at: verified.issued_at })
+    }
+
+    fn may_have_another(&self, sandbox_id: Uuid, now: SystemTime) -> Result<(), Refusal> {
+        if self.refreshes.allows(sandbox_id, now) {
+            return Ok(());
+        }
+        Err(Refusal::Exhausted("too many tokens for this sandbox; wait a minute".to_owned()))
     }
 }
 

@@ -45,6 +45,7 @@ use roadstead_bus::{Bus, ConnectSettings, pull, service, topology};
 use roadstead_proto::method::Method;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::Stream;
+use roadstead_service_kit::bootstrap_token::BootstrapVerifier;
 use roadstead_service_kit::joined::joined;
 use roadstead_service_kit::role_keys::RoleKeys;
 use roadstead_service_kit::service::Service;
@@ -105,6 +106,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
         effect_seconds,
         templates_per_workspace: _,
         service_urls: _,
+        bootstrap,
     } = config;
     Method::check_rules()?;
     let keys = keys.load(ROLE)?;
@@ -153,7 +155,7 @@ pub async fn run(config: Config, served: Served, shutdown: Shutdown) -> anyhow::
     let (results, waiting) = joined();
     let parts = Arc::new(Parts {
         core: core(&keys, served, rules, &metrics)?,
-        opener: opener(&keys)?,
+        opener: opener(&keys, bootstrap.verifier()?)?,
         minter: Minter { signer: keys.token_signer()?, lifetime: Duration::from_secs(token_lifetime_seconds) },
         database: commands,
         bus: bus.clone(),
@@ -291,8 +293,8 @@ fn core(keys: &RoleKeys, served: Served, rules: context::Rules, metrics: &Metric
 }
 
 /// What commands are opened with.
-fn opener(keys: &RoleKeys) -> anyhow::Result<Opener> {
+fn opener(keys: &RoleKeys, bootstrap: Option<BootstrapVerifier>) -> anyhow::Result<Opener> {
     let (most, window) = REFRESHES;
     let refreshes = Limit::new(most, window, REFRESHING_SANDBOXES);
-    Ok(Opener { seal: keys.admission_seal()?, tokens: keys.token_verifier()?, refreshes })
+    Ok(Opener { seal: keys.admission_seal()?, tokens: keys.token_verifier()?, bootstrap, refreshes })
 }

@@ -15,6 +15,7 @@ mod detach_sandbox_provider;
 mod end_session;
 mod expose_service;
 mod finalize_main_process_exit;
+mod issue_sandbox_token;
 mod refresh_sandbox_token;
 mod register_session;
 mod remove_workspace_member;
@@ -199,6 +200,7 @@ pub fn read(name: Name, request: &[u8]) -> Result<Box<dyn Operation>, Unreadable
             Report::ReportSandboxConfiguration => decode::<v1::ReportSandboxConfigurationRequest>(request),
             Report::ReportMainProcessExit => decode::<v1::ReportMainProcessExitRequest>(request),
             Report::FinalizeMainProcessExit => decode::<v1::FinalizeMainProcessExitRequest>(request),
+            Report::IssueSandboxToken => decode::<v1::IssueSandboxTokenRequest>(request),
             Report::RefreshSandboxToken => decode::<v1::RefreshSandboxTokenRequest>(request),
             Report::ReportEndpointStatus => decode::<v1::ReportEndpointStatusRequest>(request),
             Report::RegisterSession => decode::<internal::RegisterSession>(request),

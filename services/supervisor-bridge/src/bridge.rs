@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::config::{Endpoint, Rebalance, Times};
+use crate::config::{Delivery, Endpoint, Rebalance, Times};
 use crate::logs::Logs;
 use crate::metrics::Metrics;
 use crate::observe::Holders;
@@ -35,6 +35,7 @@ pub(crate) struct Bridge {
     /// Where supervisors that others hand over reach this process.
     pub(crate) advertise: Option<Endpoint>,
     pub(crate) rebalance: Rebalance,
+    pub(crate) delivery: Delivery,
     pub(crate) logs: Logs,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) times: Times,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use http::Uri;
-use roadstead_service_kit::settings::{AdminSettings, BrokerSettings, KeysSettings};
+use roadstead_service_kit::settings::{AdminSettings, BootstrapSettings, BrokerSettings, KeysSettings};
 
 /// The supervisors' door: holds their sessions, sends them the configuration and environment of their sandboxes, and
 /// passes on what they report. Any number of replicas; a supervisor may connect to any.
@@ -55,6 +55,20 @@ pub struct Config {
     #[arg(long, env = "ROADSTEAD_SETTLE_SECONDS", default_value_t = 60,
         value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub settle_seconds: u64,
+    /// Whether sessions are sent configuration, if their supervisors take it, or supervisors ask for it
+    #[arg(long, env = "ROADSTEAD_CONFIG_DELIVERY_MODE", value_enum, default_value_t = Delivery::Push)]
+    pub config_delivery_mode: Delivery,
+    #[command(flatten)]
+    pub bootstrap: BootstrapSettings,
+}
+
+/// How configuration comes to supervisors.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// On their sessions, as it changes.
+    Push,
+    /// By their questions.
+    Poll,
 }
 
 /// When sessions are evened out among bridges.

@@ -14,6 +14,7 @@ use roadstead_proto::internal::SandboxIdentity;
 use roadstead_proto::method::Method;
 use roadstead_proto::subject::{self, ConfigCall, Report};
 use roadstead_service_kit::readiness::Readiness;
+use roadstead_service_kit::sandbox_token::NO_GENERATION;
 use serde_json::{Map, json};
 use tonic::Status;
 use uuid::Uuid;
@@ -72,6 +73,10 @@ impl Entrance {
     /// A mutation of a sandbox: admission verifies its token again.
     async fn report(&self, report: Report, call: Call, request: Bytes) -> Result<Reply, Status> {
         let identity = sandbox(&call)?;
+        // Recognised for this one call only.
+        if report == Report::IssueSandboxToken && identity.generation != NO_GENERATION {
+            return Err(Status::permission_denied("only the bootstrap identity of a platform may call this method"));
+        }
         own::check(call.method, &request, identity)?;
         let principal = Principal::Sandbox(Arc::clone(identity));
         let sandbox_id = identity.sandbox_id.clone();

@@ -45,14 +45,16 @@ use roadstead_bus::door::CommandClient;
 use roadstead_bus::service;
 use roadstead_bus::topology::{self, Part};
 use roadstead_bus::{Bus, ConnectSettings};
-use roadstead_door::auth::{Chain, SandboxTokens};
+use roadstead_door::auth::{BootstrapTokens, Chain, SandboxTokens};
 use roadstead_door::commands::Commands;
 use roadstead_door::listener::{Listener, Settings};
 use roadstead_door::{Front, Limits, others, share, tls};
 use roadstead_proto::bucket::Bucket as Name;
 use roadstead_proto::role::Role;
 use roadstead_proto::stream::Stream;
+use roadstead_service_kit::sandbox_token::TokenVerifier;
 use roadstead_service_kit::service::Service;
+use roadstead_service_kit::settings::BootstrapSettings;
 use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_service_kit::tasks::Phase;
 use tokio::sync::{Semaphore, watch};
@@ -60,7 +62,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use config::{Config, Endpoint, NotAnEndpoint, Rebalance, Times};
+pub use config::{Config, Delivery, Endpoint, NotAnEndpoint, Rebalance, Times};
 
 use bridge::Bridge;
 use entrance::Entrance;
@@ -96,6 +98,8 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         opening_sessions,
         advertise,
         rebalance,
+        config_delivery_mode,
+        bootstrap,
         ..
     } = config;
     let keys = keys.load(ROLE)?;
@@ -135,6 +139,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         peers: Mutex::default(),
         advertise,
         rebalance,
+        delivery: config_delivery_mode,
         logs: logs::Logs::default(),
         metrics: Arc::new(service.metrics.register(metrics::Metrics::register)),
         times,
@@ -152,7 +157,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let entrance = Entrance { bridge: Arc::clone(&bridge), readiness: service.readiness.clone() };
     let front = Front::new(
         entrance,
-        Chain::new().then(SandboxTokens::new(keys.token_verifier()?)),
+        callers(keys.token_verifier()?, &bootstrap)?,
         Limits::default(),
         service.metrics.register(roadstead_door::metrics::Metrics::register),
         other_services,
@@ -208,6 +213,15 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         }
     });
     Ok(service.run(&shutdown).await?)
+}
+
+/// Who is recognised: sandboxes, and workloads that a platform vouches for.
+fn callers(tokens: TokenVerifier, bootstrap: &BootstrapSettings) -> anyhow::Result<Chain> {
+    let chain = Chain::new().then(SandboxTokens::new(tokens));
+    Ok(match bootstrap.verifier()? {
+        Some(verifier) => chain.then(BootstrapTokens::new(verifier)),
+        None => chain,
+    })
 }
 
 /// Serves until told to stop; then no session begins, those that are open are asked to go elsewhere, and what they owe

@@ -23,6 +23,7 @@ use tonic_prost::ProstDecoder;
 use uuid::Uuid;
 
 use crate::bridge::Bridge;
+use crate::config::Delivery;
 use crate::own::foreign;
 use crate::session::{self, Opened};
 
@@ -77,7 +78,7 @@ async fn connect_inner(
     // What a supervisor says is small, and there are many of them.
     let decoder = ProstDecoder::new(BufferSettings::new(INBOUND_BUFFER, MESSAGE_BYTES));
     let mut inbound = Streaming::new_request(decoder, request.into_body(), None, Some(MESSAGE_BYTES));
-    let hello = tokio::time::timeout(HELLO, hello(&mut inbound))
+    let mut hello = tokio::time::timeout(HELLO, hello(&mut inbound))
         .await
         .map_err(|_| Status::invalid_argument("no hello came in time"))??;
     if hello.sandbox_id.is_empty() {
@@ -86,6 +87,8 @@ async fn connect_inner(
     if hello.sandbox_id != identity.sandbox_id {
         return Err(foreign());
     }
+    // What a session may be sent is what both sides do.
+    hello.supports_config_push &= bridge.delivery == Delivery::Push;
 
     let (established, accepted) = oneshot::channel();
     let opened = Opened {

@@ -43,6 +43,7 @@ pub(crate) const fn of(method: Method) -> Route {
         M::ReportMainProcessExit => Route::Report(Report::ReportMainProcessExit),
         M::FinalizeMainProcessExit => Route::Report(Report::FinalizeMainProcessExit),
         M::ReportEndpointStatus => Route::Report(Report::ReportEndpointStatus),
+        M::IssueSandboxToken => Route::Report(Report::IssueSandboxToken),
         M::RefreshSandboxToken => Route::Report(Report::RefreshSandboxToken),
         M::UpdateConfig => Route::Report(Report::UpdateConfig),
 
@@ -52,8 +53,6 @@ pub(crate) const fn of(method: Method) -> Route {
         M::GetDraftPolicy | M::SubmitPolicyAnalysis | M::ExchangeProviderSubjectToken | M::RelayStream => {
             Route::NotServed(NOT_YET)
         }
-
-        M::IssueSandboxToken => Route::Forbidden("only the bootstrap identity of a platform may call this method"),
 
         M::PeerRelay
         | M::PeerReportProviderReadiness

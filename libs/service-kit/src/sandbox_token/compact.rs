@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::TokenError;
 
-/// Longest token that is looked at, in bytes; ours have about 600.
-const MAX_BYTES: usize = 2048;
 const ALGORITHM: &str = "EdDSA";
 const TYPE: &str = "JWT";
 
@@ -37,17 +35,17 @@ impl Header {
 }
 
 /// A token's three parts, still encoded.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     /// Header, dot and claims: what the signature is over.
-    pub(super) signed: &'a str,
+    pub(crate) signed: &'a str,
     header: &'a str,
     claims: &'a str,
     signature: &'a str,
 }
 
-/// Takes a token apart.
-pub(super) fn split(token: &str) -> Result<Parts<'_>, TokenError> {
-    if token.len() > MAX_BYTES {
+/// Takes a token of at most so many bytes apart.
+pub(crate) fn split(token: &str, max_bytes: usize) -> Result<Parts<'_>, TokenError> {
+    if token.len() > max_bytes {
         return Err(TokenError::Malformed);
     }
     let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;
@@ -57,16 +55,16 @@ pub(super) fn split(token: &str) -> Result<Parts<'_>, TokenError> {
 }
 
 impl Parts<'_> {
-    pub(super) fn header(&self) -> Result<Header, TokenError> {
+    pub(crate) fn header<T: DeserializeOwned>(&self) -> Result<T, TokenError> {
         json(self.header)
     }
 
-    pub(super) fn claims<T: DeserializeOwned>(&self) -> Result<T, TokenError> {
+    pub(crate) fn claims<T: DeserializeOwned>(&self) -> Result<T, TokenError> {
         json(self.claims)
     }
 
-    pub(super) fn signature(&self) -> Result<[u8; 64], TokenError> {
-        bytes(self.signature)?.try_into().map_err(|_| TokenError::Signature)
+    pub(crate) fn signature(&self) -> Result<Vec<u8>, TokenError> {
+        bytes(self.signature)
     }
 }
 

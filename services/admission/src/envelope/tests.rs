@@ -31,6 +31,7 @@ fn doors() -> Doors {
         opener: Opener {
             seal,
             tokens: TokenVerifier::new(deployment, [("t".to_owned(), public)]).unwrap(),
+            bootstrap: None,
             refreshes: Limit::new(2, Duration::from_secs(60), 10),
         },
     }
@@ -146,6 +147,15 @@ fn an_expired_token_can_be_refreshed_for_a_day_and_not_too_often() {
     assert_eq!((refused(2, 50), refused(2, 50)), (None, None));
     assert!(matches!(refused(2, 50), Some(Refusal::Exhausted(_))));
     assert_eq!(refused(3, 50), None);
+}
+
+#[test]
+fn without_a_platform_nobody_has_a_token_issued_whatever_a_door_says() {
+    let doors = doors();
+    let name = Name::Report(Report::IssueSandboxToken);
+    let opened = doors.open(Queue::Reports, name, doors.supervisor(1, 0, 100), NOW).unwrap();
+    assert_eq!(opened.command.refused, Some(Refusal::Unavailable));
+    assert!(matches!(opened.command.caller, Caller::Sandbox { .. }), "vouched for by nobody");
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Operation for RefreshSandboxTokenRequest {
 
     fn decide(&self, loaded: &Loaded, context: &Context<'_>) -> Result<Decision, Refusal> {
         let row = session::own(loaded, context)?;
-        let grant = receipt::TokenGrant { sandbox_id: row.id.to_string(), generation: row.generation };
+        let grant = receipt::TokenGrant { sandbox_id: row.id.to_string(), generation: row.generation, issued: false };
         Ok(Decision { writes: Vec::new(), reply: Reply::Token(grant), receipt: Receipt::default() })
     }
 }

@@ -1,13 +1,13 @@
 //! `RegisterSession`: a session asks to become the sandbox's (D6).
 
-use roadstead_proto::api::v1::{ConfigurationAdmissionState, SandboxPhase};
+use roadstead_proto::api::v1::{ConfigApplyOutcome as Outcome, ConfigurationAdmissionState, SandboxPhase};
 use roadstead_proto::id;
 use roadstead_proto::internal::{RegisterSession, SessionRegistered};
 use roadstead_store::mutation::{Loaded, Locks, Reads, Sandboxes, Write};
 use roadstead_store::row;
 use uuid::Uuid;
 
-use super::{Decision, Operation, session};
+use super::{Decision, Operation, completion, session};
 use crate::caller::Caller;
 use crate::context::Context;
 use crate::ledger::Address;
@@ -27,6 +27,7 @@ impl Operation for RegisterSession {
             return Err(Refusal::invalid("instance_id", "must be a canonical UUID to report provider readiness"));
         }
         let reads = Reads { session_owner: true, ..locks.reads };
+        let reads = if self.config_push { reads } else { completion::reads(reads) };
         Ok(Locks { sandboxes: Sandboxes::ById(*id), reads, ..locks })
     }
 
@@ -41,7 +42,11 @@ impl Operation for RegisterSession {
         let mut row = before.clone();
         let observation = Write::PutObservation(nothing_observed(self, &row, &asked, loaded));
         begin(&mut row, asked, loaded, context);
-        let writes = vec![session::updated(&mut row), observation];
+        let said = row.status.configuration_admission.as_ref();
+        let said = said.filter(|_| !self.config_push && has_accepted(&row, &self.instance_id));
+        let completed = said.and_then(|said| completion::by_verdict(said, Outcome::Unspecified, &row, loaded));
+        let mut writes = vec![session::updated(&mut row), observation];
+        writes.extend(completed);
         Ok(Decision::report(writes, &registered(&row)))
     }
 }

@@ -43,7 +43,10 @@ impl Operation for ReportSandboxConfigurationRequest {
             of_registered(&row, admission)?;
         }
         let mut writes = Vec::from_iter(verdict::shadowed(loaded));
-        writes.extend(completion::by_verdict(admission, ConfigApplyOutcome::Unspecified, &row, loaded));
+        // Before its instance connects, nothing runs with it; then the registration of the session asks again.
+        if session::live_of(&row, &admission.instance_id, loaded) {
+            writes.extend(completion::by_verdict(admission, ConfigApplyOutcome::Unspecified, &row, loaded));
+        }
         verdict::on_configuration(&mut row, admission.clone(), loaded, context);
         if row != *before {
             writes.push(session::updated(&mut row));
@@ -142,9 +145,14 @@ mod tests {
 
     #[test]
     fn with_a_session_an_acceptance_makes_ready() {
-        let session = Some(sample::session(1));
-        let row = row::Sandbox { configuration_instance_id: "one".into(), session, ..sample::sandbox("s") };
-        assert_eq!(updated(decide(row, &request("one", Accepted, "")).unwrap()).phase, SandboxPhase::Ready);
+        let session = sample::session(1);
+        let one = session.instance_id.clone();
+        let configuration_instance_id = one.clone();
+        let row = row::Sandbox { configuration_instance_id, session: Some(session), ..sample::sandbox("s") };
+        assert_eq!(updated(decide(row.clone(), &request(&one, Accepted, "")).unwrap()).phase, SandboxPhase::Ready);
+        let row = updated(decide(row, &request("two", Pending, &one)).unwrap());
+        let accepted = updated(decide(row, &request("two", Accepted, "")).unwrap());
+        assert_eq!(accepted.phase, SandboxPhase::Provisioning, "the session is another instance's");
     }
 
     #[test]

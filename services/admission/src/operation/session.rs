@@ -92,6 +92,11 @@ pub(crate) fn live(row: &row::Sandbox, loaded: &Loaded) -> bool {
     row.session.is_some() && loaded.session_owner != Some(SessionOwner::Gone)
 }
 
+/// Whether the live session is that instance's: only what it runs with is what the sandbox runs with.
+pub(crate) fn live_of(row: &row::Sandbox, instance_id: &str, loaded: &Loaded) -> bool {
+    live(row, loaded) && row.session.as_ref().is_some_and(|held| held.instance_id == instance_id)
+}
+
 /// The sandbox as the event leaves it, and the writes for that.
 ///
 /// # Errors

@@ -36,7 +36,8 @@ impl Operation for SessionResult {
         row.session = Some(row::Session { result_number: self.number, ..held.clone() });
         let mut writes = on_policies(self, &mut row, loaded);
         if let Some(verdict) = on_configuration(self, held) {
-            if is_of_epoch(self, row.attachment_epoch) {
+            let whole = verdict.state() == ConfigurationAdmissionState::Rejected || runs_with_environment(self);
+            if whole && is_of_epoch(self, row.attachment_epoch) {
                 writes.extend(completion::by_verdict(&verdict, outcome(self), &row, loaded));
             }
             verdict::on_configuration(&mut row, verdict, loaded, context);
@@ -94,6 +95,12 @@ fn is_of_epoch(result: &SessionResult, epoch: Uuid) -> bool {
     let of =
         |half: &Option<HalfResult>| half.as_ref().is_some_and(|half| half.attachment_epoch == epoch.as_bytes()[..]);
     of(&result.config) && of(&result.environment)
+}
+
+/// Whether the environment is in effect. One that the supervisor does not do, or has another of, is no success of a change
+/// of its providers.
+fn runs_with_environment(result: &SessionResult) -> bool {
+    result.environment.as_ref().is_some_and(|half| runs(half.outcome()))
 }
 
 const fn runs(outcome: ConfigApplyOutcome) -> bool {

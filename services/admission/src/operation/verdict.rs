@@ -65,6 +65,8 @@ pub(crate) fn on_configuration(
     }
     let state = verdict.state();
     let content = content(&verdict);
+    // Another instance may have registered to take the session's place: its word is kept, and counts once it connects.
+    let live = session::live_of(row, &verdict.instance_id, loaded);
     row.status.configuration_admission =
         Some(SandboxConfigurationAdmission { error: bounded(&verdict.error), ..verdict });
     let event = match state {
@@ -75,7 +77,6 @@ pub(crate) fn on_configuration(
         }
         _ => return,
     };
-    let live = session::live(row, loaded);
     // Neither event is ever refused, and neither removes the row.
     _ = phase::apply(row, event, live, session::at(loaded, context));
 }
@@ -142,8 +143,10 @@ mod tests {
         }
     }
 
+    /// Of the instance that has the sessions of samples.
     fn verdict(state: ConfigurationAdmissionState, config_revision: u64) -> SandboxConfigurationAdmission {
-        let mut verdict = SandboxConfigurationAdmission { config_revision, ..Default::default() };
+        let instance_id = sample::session(1).instance_id;
+        let mut verdict = SandboxConfigurationAdmission { config_revision, instance_id, ..Default::default() };
         verdict.set_state(state);
         verdict
     }
@@ -185,6 +188,18 @@ mod tests {
         row.session = Some(sample::session(1));
         apply(&mut row, verdict(ConfigurationAdmissionState::Accepted, 1), 2);
         assert_eq!(row.phase, SandboxPhase::Ready);
+    }
+
+    #[test]
+    fn an_instance_without_the_session_makes_nothing_ready() {
+        let mut row = row::Sandbox { session: Some(sample::session(1)), ..sample::sandbox("s") };
+        let another = SandboxConfigurationAdmission {
+            instance_id: "another".into(),
+            ..verdict(ConfigurationAdmissionState::Accepted, 1)
+        };
+        apply(&mut row, another.clone(), 1);
+        assert_eq!(row.phase, SandboxPhase::Provisioning);
+        assert_eq!(row.status.configuration_admission, Some(another), "it counts once it connects");
     }
 
     #[test]

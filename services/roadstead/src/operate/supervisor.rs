@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use roadstead_service_kit::shutdown::Shutdown;
 use roadstead_supervisor::{Log, Observation, Observer, Settings, Supervisor, TokenSource};
 
-/// Stand in for a sandbox's supervisor: connect, apply what is pushed to a folder, answer, stay connected
+/// Stand in for a sandbox's supervisor: connect, apply to a folder what is pushed or asked for, answer, stay connected
 #[derive(Args, Debug)]
 pub(crate) struct Command {
     /// Name of the sandbox
@@ -28,11 +29,26 @@ pub(crate) struct Command {
     /// Certificate authority of the bridges (PEM), for https
     #[arg(long, env = "ROADSTEAD_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Whether it says that configuration may be pushed to it. If not, and of a bridge that does not push, it asks
+    #[arg(long, env = "ROADSTEAD_SUPERVISOR_CONFIG_DELIVERY_MODE", value_enum, default_value_t = Delivery::Push)]
+    config_delivery_mode: Delivery,
+    /// Seconds between two questions, about
+    #[arg(long, env = "ROADSTEAD_POLL_SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=300))]
+    poll_seconds: u64,
+}
+
+/// How configuration comes.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    /// As the bridge has it.
+    Push,
+    /// By questions only.
+    Poll,
 }
 
 impl Command {
     pub(crate) async fn run(self, shutdown: Shutdown) -> anyhow::Result<()> {
-        let Self { sandbox, workspace, bridges, token_file, dir, ca } = self;
+        let Self { sandbox, workspace, bridges, token_file, dir, ca, config_delivery_mode, poll_seconds } = self;
         // The log comes with the supervisor, which does not observe anything before it has connected.
         let log = Arc::new(OnceLock::<Log>::new());
         let logged = Arc::clone(&log);
@@ -49,6 +65,8 @@ impl Command {
             folder: Some(dir),
             observer: Some(observer),
             reports_readiness: true,
+            takes_pushes: config_delivery_mode == Delivery::Push,
+            poll_interval: Duration::from_secs(poll_seconds),
             ..Settings::new("", workspace, sandbox, TokenSource::File(token_file))
         };
         let supervisor = Supervisor::start(settings)?;
@@ -70,7 +88,8 @@ fn notable(observation: &Observation) -> Option<(&'static str, String)> {
             } else {
                 "WARN"
             };
-            Some((level, format!("update {update_id}: {}", outcome.as_str_name())))
+            let what = if update_id.is_empty() { "polled" } else { update_id };
+            Some((level, format!("update {what}: {}", outcome.as_str_name())))
         }
         Observation::PolicySynced { version, .. } => {
             Some(("INFO", format!("default policy accepted as version {version}")))

@@ -8,6 +8,7 @@ use roadstead_proto::api::v1::{
     GetDraftPolicyRequest, GetSandboxProviderEnvironmentRequest, GetSandboxRequest, HealthRequest,
     ReportPolicyStatusRequest, SupervisorHeartbeat, SupervisorHello, SupervisorMessage,
 };
+use roadstead_proto::internal::RegisterSession;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
@@ -108,6 +109,20 @@ async fn a_session_without_push_gets_heartbeats_and_no_updates() {
         }
     };
     assert_eq!(end.code(), Code::Aborted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_that_does_not_push_says_so_to_supervisors_and_to_admission() {
+    let world = World::new().await;
+    let bridge = world.bridge(&["--config-delivery-mode=poll"]).await;
+    let own = Uuid::new_v4();
+    world.shelf.put(own, &Content::version(1)).await;
+    let (_sender, mut inbound) = connect(&world, &bridge, own, vec![hello(own)]).await.unwrap();
+    let Some(FromBridge::SessionAccepted(accepted)) = inbound.message().await.unwrap().unwrap().payload else {
+        panic!()
+    };
+    assert!(!accepted.config_push_enabled && accepted.bootstrap.is_none());
+    assert!(!world.desk.wait::<RegisterSession>("RegisterSession", 0).await.config_push);
 }
 
 #[tokio::test(flavor = "multi_thread")]
