@@ -422,3 +422,33 @@ proptest! {
         world.assert_all_is_right();
     }
 }
+
+/// A builder reads an entry before the bucket is lost; the sweep writes it anew under the same revision, and after that
+/// the builder's write arrives, and fits. Then the database goes back to what that write says.
+#[test]
+fn a_write_of_before_a_loss_that_fits_by_chance_is_written_over() {
+    let (first, second, third) = ((0, 0), (1, 0), (2, 0));
+    let mut world = World::new();
+    world.act(Act::Commit(0, first));
+    world.work_off();
+    world.act(Act::Commit(0, second));
+    world.act(Act::Relay { dies: false });
+    while world.writes.is_empty() {
+        world.act(Act::Build(0));
+    }
+    let late = world.writes.clone();
+    world.act(Act::Vanish(0));
+    world.act(Act::Commit(0, third));
+    world.act(Act::Wipe);
+    world.act(Act::Sweep);
+    while world.pass.is_some() {
+        world.act(Act::Build(SWEEPER));
+        world.act(Act::Arrive(0));
+    }
+    world.writes = late;
+    world.act(Act::Arrive(0));
+    assert_eq!(world.broker.read(1).1.as_ref().map(shown), Some(second), "it fits");
+    world.act(Act::Commit(0, second));
+    world.settle();
+    world.assert_all_is_right();
+}
