@@ -227,7 +227,8 @@ impl World {
                 assert_eq!(self.row.installed[0], config.digest(), "what admission knows of the configuration");
             }
         }
-        if !supervisor.refused_environments.contains(&environment) && (config.admitted || refuses) {
+        // What comes with a configuration that is not admitted is not taken either.
+        if !supervisor.refused_environments.contains(&environment) && config.admitted {
             assert_eq!(supervisor.environment, Some(environment), "the environment in effect");
             assert_eq!(self.row.installed[1], environment_digest(environment), "what admission knows of it");
         }
