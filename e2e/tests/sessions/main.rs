@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cold;
 mod exits;
 mod expiring;
 mod held;
@@ -17,6 +18,7 @@ mod settled;
 mod silent;
 mod slow_reader;
 mod takeover;
+mod uneven;
 mod vouched;
 mod waiting;
 mod world;

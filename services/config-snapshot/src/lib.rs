@@ -13,6 +13,8 @@ mod expand;
 mod inputs;
 mod lane;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod pause;
 mod readiness;
 mod refusal;

@@ -1,7 +1,8 @@
 //! The sweeper: compares every entry with Postgres and repairs it. One replica at a time, slowly; at full speed only
 //! after the broker has lost or rolled back the bucket, or the database was restored.
 
-mod life;
+pub(crate) mod due;
+pub(crate) mod life;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,26 +19,27 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::build::Builder;
+use due::{Due, Pace};
 use life::{Life, Seen};
 
 /// How often the bucket's life is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a replica waits before it asks again for the right to sweep.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// Rest between two passes.
+/// Rest between two passes. Longer than any build takes ([`Pace::Late`]).
 const REST: Duration = Duration::from_secs(30);
 /// Sandboxes per page.
 const PAGE: u32 = 500;
 /// Builds at a time at full speed.
 const AT_FULL_SPEED: usize = 8;
 
-/// How fast a pass goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// One build each such time.
-    Slow(Duration),
-    /// As fast as it goes; every entry must have at least this sequence afterwards.
-    Full { at_least: u64 },
+/// How a pass goes over the entries.
+#[derive(Clone, Copy, Debug)]
+struct Gait {
+    /// One build each such time; none: as fast as it goes.
+    each: Option<Duration>,
+    /// Every entry must have at least this sequence afterwards; 0 demands nothing.
+    at_least: u64,
 }
 
 /// Why a pass did not come to its end.
@@ -111,7 +113,7 @@ async fn any_of_former_life(builder: &Builder, epoch: u64) -> Result<bool, Sweep
 
 /// Sweeps while this replica has the right to, until `stop`. `rate` is in builds per second.
 pub(crate) async fn run(builder: Builder, losses: watch::Receiver<u64>, rate: u32, stop: CancellationToken) {
-    let mut sweep = Sweep { builder, losses, slow: Pace::Slow(Duration::from_secs(1) / rate.max(1)) };
+    let mut sweep = Sweep { builder, losses, due: Due::default(), each: Duration::from_secs(1) / rate.max(1) };
     let work = async {
         loop {
             match sweep.builder.database().sweeper(Name::Snapshots).await {
@@ -132,7 +134,9 @@ struct Sweep {
     builder: Builder,
     /// Changed while a loss has not been swept after.
     losses: watch::Receiver<u64>,
-    slow: Pace,
+    due: Due,
+    /// Of a slow pass: the time for each build.
+    each: Duration,
 }
 
 impl Sweep {
@@ -157,19 +161,26 @@ impl Sweep {
 
     /// One pass: at full speed if something was lost, else slowly, until something is.
     async fn turn(&mut self, right: &Sweeper) -> Result<(), SweepError> {
-        if self.losses.has_changed().unwrap_or(false) {
-            let at_least = self.builder.database().next_snapshot_sequence().await?;
+        let pace = self.due.next(self.losses.has_changed().unwrap_or(false));
+        let mut at_least = 0;
+        if pace.demands_newer() {
+            at_least = self.builder.database().next_snapshot_sequence().await?;
+        }
+        let swept = if pace == Pace::Full {
             self.losses.mark_unchanged();
-            let swept = pass(&self.builder, Pace::Full { at_least }, right).await;
+            let swept = pass(&self.builder, Gait { each: None, at_least }, right).await;
             if swept.is_err() {
                 self.losses.mark_changed();
             }
-            return swept;
-        }
-        tokio::select! {
-            swept = pass(&self.builder, self.slow, right) => swept,
-            () = lost(&mut self.losses) => Ok(()),
-        }
+            swept
+        } else {
+            tokio::select! {
+                swept = pass(&self.builder, Gait { each: Some(self.each), at_least }, right) => swept,
+                () = lost(&mut self.losses) => return Ok(()),
+            }
+        };
+        self.due.ended(pace, swept.is_ok());
+        swept
     }
 
     async fn rest(&mut self) {
@@ -194,7 +205,7 @@ async fn check(right: &Sweeper) -> Result<(), SweepError> {
 }
 
 /// One pass: every sandbox that Postgres has, then every key that none of them has.
-async fn pass(builder: &Builder, pace: Pace, right: &Sweeper) -> Result<(), SweepError> {
+async fn pass(builder: &Builder, gait: Gait, right: &Sweeper) -> Result<(), SweepError> {
     let mut left_over = keys(builder).await?;
     let mut after = Uuid::nil();
     let mut unbuilt = 0;
@@ -207,12 +218,12 @@ async fn pass(builder: &Builder, pace: Pace, right: &Sweeper) -> Result<(), Swee
         for id in &ids {
             left_over.remove(id);
         }
-        unbuilt += refresh(builder, pace, ids).await;
+        unbuilt += refresh(builder, gait, ids).await;
     }
     let gone = left_over.into_iter().collect::<Vec<_>>();
     for ids in gone.chunks(PAGE as usize) {
         check(right).await?;
-        unbuilt += refresh(builder, pace, ids.to_vec()).await;
+        unbuilt += refresh(builder, gait, ids.to_vec()).await;
     }
     if unbuilt > 0 {
         return Err(SweepError::Unbuilt(unbuilt));
@@ -236,9 +247,9 @@ async fn keys(builder: &Builder) -> Result<BTreeSet<Uuid>, SweepError> {
 }
 
 /// Refreshes these entries; how many it could not.
-async fn refresh(builder: &Builder, pace: Pace, ids: Vec<Uuid>) -> usize {
-    let one = |id, at_least| async move {
-        match builder.refresh_at_least(id, "", at_least).await {
+async fn refresh(builder: &Builder, gait: Gait, ids: Vec<Uuid>) -> usize {
+    let one = |id| async move {
+        match builder.refresh_at_least(id, "", gait.at_least).await {
             Ok(_) => 0,
             Err(error) => {
                 tracing::debug!(sandbox = %id, %error, "a snapshot could not be compared");
@@ -246,19 +257,15 @@ async fn refresh(builder: &Builder, pace: Pace, ids: Vec<Uuid>) -> usize {
             }
         }
     };
-    match pace {
-        Pace::Full { at_least } => {
-            let builds = stream::iter(ids).map(|id| one(id, at_least)).buffer_unordered(AT_FULL_SPEED);
-            builds.fold(0, |sum, failed| async move { sum + failed }).await
-        }
-        Pace::Slow(each) => {
-            let mut failed = 0;
-            for id in ids {
-                let next = Instant::now() + each;
-                failed += one(id, 0).await;
-                sleep_until(next).await;
-            }
-            failed
-        }
+    let Some(each) = gait.each else {
+        let builds = stream::iter(ids).map(one).buffer_unordered(AT_FULL_SPEED);
+        return builds.fold(0, |sum, failed| async move { sum + failed }).await;
+    };
+    let mut failed = 0;
+    for id in ids {
+        let next = Instant::now() + each;
+        failed += one(id).await;
+        sleep_until(next).await;
     }
+    failed
 }

@@ -18,6 +18,8 @@ pub mod entry;
 mod handover;
 pub mod logs;
 mod metrics;
+#[cfg(test)]
+mod model;
 mod observe;
 mod open;
 mod outbox;

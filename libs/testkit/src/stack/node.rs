@@ -109,6 +109,11 @@ impl Node {
         .await;
     }
 
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        plain_http::get(self.admin, "/readyz").await.is_ok_and(|(status, _)| status == 200)
+    }
+
     /// KILL, collected.
     pub async fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {

@@ -10,6 +10,7 @@ mod duplicates;
 mod events;
 mod faults;
 mod fingerprints;
+mod first_revision;
 mod flights;
 mod flow;
 mod ledger;

@@ -4,11 +4,11 @@ use roadstead_bus::bucket::Incarnation;
 
 /// What was seen of the bucket.
 #[derive(Debug, Default)]
-pub(super) struct Life(Option<(Incarnation, u64)>);
+pub(crate) struct Life(Option<(Incarnation, u64)>);
 
 /// What a look at the bucket tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(crate) enum Seen {
     /// Nothing is known to be lost.
     Nothing,
     /// It was made anew or has less in it than before, or the database is in another epoch: no entry is to be trusted.
@@ -17,13 +17,13 @@ pub(super) enum Seen {
 
 impl Life {
     /// Whether nothing was seen yet.
-    pub(super) fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.0.is_none()
     }
 
     /// Takes note of the bucket and of the database's epoch as they are now. The first look tells only whether an entry
     /// is of a `former` life of the database.
-    pub(super) fn see(&mut self, now: &Incarnation, epoch: u64, former: bool) -> Seen {
+    pub(crate) fn see(&mut self, now: &Incarnation, epoch: u64, former: bool) -> Seen {
         let lost = match &self.0 {
             None => former,
             Some((before, of)) => before.created != now.created || before.last > now.last || *of != epoch,

@@ -3,6 +3,7 @@
 
 mod builds;
 mod losses;
+mod races;
 mod readiness;
 mod reads;
 mod world;

@@ -65,6 +65,16 @@ impl World {
     }
 
     pub(crate) async fn with_replicas(count: usize) -> Self {
+        let mut world = Self::bare().await;
+        for _ in 0..count {
+            world.start_replica(world.broker.url());
+        }
+        world.serves().await;
+        world
+    }
+
+    /// Nobody serves yet.
+    pub(crate) async fn bare() -> Self {
         let keyring = Keyring::generate(SystemTime::now()).unwrap();
         let users = keyring.export_broker();
         let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
@@ -90,7 +100,7 @@ impl World {
             quota: 1000,
         })
         .unwrap();
-        let mut world = Self {
+        Self {
             replicas: Vec::new(),
             bridge: connect(&broker, &keyring, Role::SupervisorBridge).await,
             edge: connect(&broker, &keyring, Role::Edge).await,
@@ -101,20 +111,16 @@ impl World {
             store,
             keyring,
             folder,
-        };
-        for _ in 0..count {
-            world.start_replica();
         }
-        world.serves().await;
-        world
     }
 
-    fn start_replica(&mut self) {
+    /// Starts a replica that reaches the broker there.
+    pub(crate) fn start_replica(&mut self, nats_url: String) {
         let postgres = self.postgres.address();
         let arguments = [
             "config-snapshot".to_owned(),
             format!("--keys={}", self.keys_file().display()),
-            format!("--nats-url={}", self.broker.url()),
+            format!("--nats-url={nats_url}"),
             format!("--database-url=postgres://{postgres}/{}", self.database.name()),
             "--admin-listen=127.0.0.1:0".to_owned(),
         ];
@@ -135,7 +141,7 @@ impl World {
     }
 
     /// Waits until somebody answers.
-    async fn serves(&self) {
+    pub(crate) async fn serves(&self) {
         eventually(LONG, "the role serves", || async {
             let asked = self.user_asks(&admin(), "no-such-workspace", "box").await;
             matches!(asked, Ok(Answer::Status(_)))
@@ -256,6 +262,16 @@ impl World {
         name: &str,
         providers: &[&row::Provider],
     ) -> row::Sandbox {
+        self.sandbox_of(workspace, name, v1::SandboxSpec::default(), providers).await
+    }
+
+    pub(crate) async fn sandbox_of(
+        &self,
+        workspace: &row::Workspace,
+        name: &str,
+        spec: v1::SandboxSpec,
+        providers: &[&row::Provider],
+    ) -> row::Sandbox {
         let sandbox = row::Sandbox {
             id: Uuid::new_v4(),
             workspace_id: workspace.id,
@@ -266,7 +282,7 @@ impl World {
             resource_version: 1,
             created_at: now(),
             deletion_at: None,
-            spec: v1::SandboxSpec::default(),
+            spec,
             created_from: None,
             status: v1::SandboxStatus::default(),
             phase: v1::SandboxPhase::Provisioning,
