@@ -39,6 +39,8 @@ struct Held {
     /// Of the token that it was opened with.
     generation: u64,
     movable_at: Option<Instant>,
+    /// The end of the token about which its supervisor was asked to connect again.
+    asked: Option<SystemTime>,
     orders: watch::Sender<Orders>,
     outbox: Arc<Outbox>,
     reporter: Arc<Reporter>,
@@ -90,6 +92,7 @@ impl Sessions {
         let held = Held {
             generation,
             movable_at,
+            asked: None,
             orders: sender,
             outbox: Arc::clone(outbox),
             reporter: Arc::clone(reporter),
@@ -151,6 +154,20 @@ impl Sessions {
         let of_sandbox = (sandbox_id, Uuid::nil())..=(sandbox_id, Uuid::max());
         for held in self.lock().range(of_sandbox).map(|(_, held)| held) {
             held.orders.send_modify(|orders| orders.token_expires = orders.token_expires.max(expires));
+        }
+    }
+
+    /// Asks supervisors whose tokens have run out to connect again there, once for each token. Their sessions stand until
+    /// the tokens count no more. Who has just come by a redirect is left alone, or would be sent round and round.
+    pub(crate) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
+        let settled = Instant::now();
+        for held in self.lock().values_mut() {
+            let expires = held.orders.borrow().token_expires;
+            let is_news = expires <= now && held.asked != Some(expires);
+            if is_news && held.stays() && held.movable_at.is_some_and(|at| at <= settled) {
+                held.asked = Some(expires);
+                held.outbox.ask(Arc::clone(to));
+            }
         }
     }
 
