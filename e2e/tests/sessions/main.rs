@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod crowd;
 mod exits;
+mod expired;
 mod expiring;
-mod held;
+mod fan_out;
 mod locked_row;
 mod lost_message;
 mod own_only;
@@ -15,6 +17,7 @@ mod rolling;
 mod settled;
 mod silent;
 mod slow_reader;
+mod storm;
 mod takeover;
 mod waiting;
 mod world;

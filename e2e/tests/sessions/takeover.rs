@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::held::Held;
 use crate::world::{CROWD, SOON, World};
+use roadstead_e2e::Held;
 
 /// What a takeover with proof may take.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -80,12 +80,17 @@ async fn a_session_older_than_its_token_is_asked_to_connect_again_before_its_lim
         assert_eq!(status.code(), Code::Unavailable, "{status}");
         assert!(status.message().contains("expired"), "{status}");
         // A token tells its times in whole seconds.
-        assert!(*at + Duration::from_secs(1) >= limit, "it was closed {:?} before its limit", limit.duration_since(*at));
+        assert!(
+            *at + Duration::from_secs(1) >= limit,
+            "it was closed {:?} before its limit",
+            limit.duration_since(*at)
+        );
     }
     // Who follows has another session at once, and is not sent round and round.
     supervised.ended("redirected to").await;
     supervised.ended("the token of this session has expired").await;
     let seen = supervised.recorder.observations();
-    let redirects = seen.iter().filter(|one| matches!(one, Observation::Ended { reason, .. } if reason.contains("redirected")));
+    let redirects =
+        seen.iter().filter(|one| matches!(one, Observation::Ended { reason, .. } if reason.contains("redirected")));
     assert_eq!(redirects.count(), 1, "{seen:?}");
 }
