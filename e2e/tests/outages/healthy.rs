@@ -46,7 +46,7 @@ async fn newcomer(stack: &Stack, workspace: &str) -> (String, String) {
 async fn is_away(bridge: &str, (id, token): &(String, String), side: &mut Session, outage: Duration) {
     let waited = soak::period(WAITED).min(outage);
     let refused = async {
-        let refused = Held::open(bridge, token, id, Uuid::new_v4(), 1).await.err().expect("no session begins");
+        let refused = Held::open(bridge, token, id, Uuid::new_v4(), 1).await.expect_err("no session begins");
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
     };
     tokio::join!(tokio::time::sleep(waited), refused);

@@ -102,7 +102,7 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     eprintln!("{figures}");
     assert!(last <= middle * LAST + CROWD, "somebody is served far later than others: {figures}");
     // One for each sandbox and each commit, and what two sweepers do meanwhile.
-    assert!(builds <= count + commits + 2 * (seconds + 5), "snapshots are built more than once: {figures}");
+    assert!(builds <= count + commits + 2 * (seconds + 2), "snapshots are built more than once: {figures}");
     assert!(peak * 10 <= resting * PEAK, "the bridges take much more memory than at rest: {figures}");
     assert!(commits > 0, "{figures}");
 }

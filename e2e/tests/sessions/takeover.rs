@@ -38,7 +38,7 @@ async fn a_later_connection_of_the_same_instance_takes_over_at_once_and_nobody_e
         (&second, instance, 4),
         (&first, instance, 5),
     ] {
-        let refused = Held::open(bridge, token, &sandbox, who, epoch).await.err().expect("it is refused");
+        let refused = Held::open(bridge, token, &sandbox, who, epoch).await.expect_err("it is refused");
         assert_eq!(refused.code(), Code::Aborted, "{refused}");
         assert_eq!(owner(&world, &sandbox).await, old.session_id);
     }
