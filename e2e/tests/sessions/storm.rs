@@ -66,6 +66,7 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     for number in BRIDGES {
         world.stack.node_mut(Role::SupervisorBridge, number).kill().await;
     }
+    let begun = Instant::now();
     let before = (builds(&world).await, turns(&world, Role::ConfigSnapshot), turns(&world, Role::Admission));
     for number in BRIDGES {
         world.stack.node_mut(Role::SupervisorBridge, number).resume();
@@ -94,7 +95,7 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     let turns = [(Role::ConfigSnapshot, before.1), (Role::Admission, before.2)]
         .map(|(role, before)| turns(&world, role) - before);
     let (middle, last) = (median(waits.clone()), waits.into_iter().max().unwrap());
-    let seconds = u32::try_from(opened.elapsed().as_secs()).unwrap();
+    let seconds = u32::try_from(begun.elapsed().as_secs()).unwrap();
     let figures = format!(
         "{count} sessions after {middle:?} in the middle and {last:?} at the end; {builds} builds and {turns:?} round \
          trips besides {commits} commits in {seconds} s; {resting} bytes at rest, {peak} at most"
