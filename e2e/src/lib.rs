@@ -4,6 +4,7 @@
 //! - [`api`]: clients and the parts of requests; [`policy`]: policies to tell apart.
 //! - [`raw`]: any bytes to any method.
 //! - [`Fleet`]: a workspace with supervised sandboxes that are READY, and a watch on each through each edge.
+//! - [`Held`]: a session by hand; [`Mint`]: tokens with times of a test's choice.
 //! - [`Load`]: mutations with and without request ids through all edges, and what was told of each.
 //! - [`effect`]: *effect count*, each mutation had as many effects as what was told allows; [`convergence`]: all parties
 //!   hold the same; [`Fleet::assert_never_unready`]: no sandbox has left READY.
@@ -26,7 +27,9 @@ pub mod connection;
 pub mod convergence;
 pub mod effect;
 pub mod fleet;
+pub mod held;
 pub mod load;
+pub mod mint;
 pub mod policy;
 pub mod pushing;
 pub mod raw;
@@ -35,7 +38,9 @@ pub mod toggle;
 pub mod watched;
 
 pub use fleet::Fleet;
+pub use held::Held;
 pub use load::Load;
+pub use mint::Mint;
 pub use pushing::Pushing;
 pub use stolen_bridge::StolenBridge;
 pub use toggle::Toggle;

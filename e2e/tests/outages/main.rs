@@ -8,6 +8,7 @@ mod crash;
 mod database;
 mod edge;
 mod happy;
+mod healthy;
 mod kill;
 mod oracle;
 mod recover;

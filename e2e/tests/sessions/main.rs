@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod cold;
+mod crowd;
 mod exits;
+mod expired;
 mod expiring;
-mod held;
+mod fan_out;
 mod locked_row;
 mod lost_message;
 mod own_only;
@@ -17,6 +19,7 @@ mod rolling;
 mod settled;
 mod silent;
 mod slow_reader;
+mod storm;
 mod takeover;
 mod uneven;
 mod vouched;

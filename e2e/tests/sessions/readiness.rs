@@ -16,8 +16,8 @@ use roadstead_testkit::stack::{Plan, Role};
 use tonic::{Code, Request, Status};
 use uuid::Uuid;
 
-use crate::held::Held;
 use crate::world::{SOON, Supervised, World};
+use roadstead_e2e::Held;
 
 const NAME: &str = "observed";
 

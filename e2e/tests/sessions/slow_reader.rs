@@ -11,8 +11,8 @@ use roadstead_proto::api::v1::supervisor_message::Payload;
 use roadstead_testkit::{soak, stack::Plan};
 use uuid::Uuid;
 
-use crate::held::Held;
 use crate::world::{CROWD, SOON, World};
+use roadstead_e2e::Held;
 
 const WINDOW: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 12;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout};
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::held::Held;
 use crate::world::{CROWD, SOON, World};
+use roadstead_e2e::Held;
 
 /// What a takeover with proof may take.
 const AT_ONCE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ async fn a_later_connection_of_the_same_instance_takes_over_at_once_and_nobody_e
         (&second, instance, 4),
         (&first, instance, 5),
     ] {
-        let refused = Held::open(bridge, token, &sandbox, who, epoch).await.err().expect("it is refused");
+        let refused = Held::open(bridge, token, &sandbox, who, epoch).await.expect_err("it is refused");
         assert_eq!(refused.code(), Code::Aborted, "{refused}");
         assert_eq!(owner(&world, &sandbox).await, old.session_id);
     }

@@ -65,8 +65,18 @@ impl Victim {
     /// How much memory it has, in bytes.
     #[must_use]
     pub fn memory(self) -> u64 {
+        self.bytes("VmRSS:")
+    }
+
+    /// The most memory that it ever had, in bytes.
+    #[must_use]
+    pub fn peak_memory(self) -> u64 {
+        self.bytes("VmHWM:")
+    }
+
+    fn bytes(self, of: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).expect("the process lives");
-        let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+        let kibibytes = status.lines().find_map(|line| line.strip_prefix(of)?.trim().strip_suffix(" kB"));
         1024 * kibibytes.and_then(|number| number.trim().parse::<u64>().ok()).expect("the system says it")
     }
 

@@ -44,7 +44,7 @@ struct State {
     heartbeat_due: bool,
     /// Since when something has been waiting for the transport.
     waiting_since: Option<Instant>,
-    /// Where the supervisor is sent before the end.
+    /// Where the supervisor is sent, before the end or while there is time.
     redirect: Option<Arc<SessionRedirect>>,
     end: Option<Status>,
     /// Something happened that ends the session.
@@ -124,6 +124,11 @@ impl Outbox {
             state.redirect = redirect;
             state.slots = None;
         });
+    }
+
+    /// Asks the supervisor, if it has been accepted, to connect again there. The session goes on.
+    pub(crate) fn ask(&self, redirect: Arc<SessionRedirect>) {
+        self.change(|state| state.redirect = Some(redirect));
     }
 
     /// When an update is due that is not due now.

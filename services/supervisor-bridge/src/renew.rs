@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::RequestError;
+use roadstead_proto::api::v1::SessionRedirect;
 use roadstead_proto::internal::renewal::Kind;
 use roadstead_proto::internal::{Renewal, Renewed};
 use roadstead_proto::subject;
@@ -47,6 +48,9 @@ pub(crate) async fn run(bridge: Arc<Bridge>, latch: Latch, mut agrees: Condition
     let request: Bytes =
         Renewal { kind: Kind::Bridge.into(), process_id: bridge.id.to_string() }.encode_to_vec().into();
     let (mut latch, mut judgements) = (Some(latch), Judgements::default());
+    let here = bridge.advertise.as_ref().map(|own| {
+        Arc::new(SessionRedirect { peer_endpoint: own.as_str().to_owned(), owner_replica_id: bridge.id.to_string() })
+    });
     loop {
         let asked = clock::now();
         let pause = match ask(&bridge, request.clone()).await {
@@ -59,6 +63,8 @@ pub(crate) async fn run(bridge: Arc<Bridge>, latch: Latch, mut agrees: Condition
                     tracing::warn!(sessions = bridge.sessions.len(), "judged gone; closing all sessions");
                     bridge.sessions.close_all(End::JudgedGone, SPREAD, Vec::new());
                 }
+                // Not while admission is away: then nobody could connect again.
+                here.iter().for_each(|here| bridge.sessions.ask_over_age(clock::now(), here));
                 EVERY
             }
             Err(error) => {

@@ -105,6 +105,13 @@ impl Sessions {
         has
     }
 
+    /// Asks supervisors whose tokens have run out to connect again there, once for each token. Their sessions stand until
+    /// the tokens count no more. Who has just come by a redirect is left alone, or would be sent round and round.
+    pub(crate) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
+        let settled = Instant::now();
+        self.lock().values().for_each(|held| held.ask_over_age(now, settled, to));
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.lock().len()

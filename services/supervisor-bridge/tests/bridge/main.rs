@@ -8,6 +8,7 @@ mod desk;
 mod handover;
 mod logs;
 mod outage;
+mod over_age;
 mod push;
 mod readiness;
 mod reports;

@@ -13,21 +13,42 @@ use uuid::Uuid;
 /// Bytes that the other side may send and this one has not read. The smallest that HTTP/2 begins with.
 const UNREAD: u32 = 65_535;
 
-pub(crate) struct Held {
-    pub(crate) to_bridge: mpsc::Sender<SupervisorMessage>,
-    pub(crate) from_bridge: Streaming<GatewayMessage>,
-    pub(crate) session_id: String,
+/// An open session. Nobody reads, answers or beats but the test.
+#[derive(Debug)]
+pub struct Held {
+    pub to_bridge: mpsc::Sender<SupervisorMessage>,
+    pub from_bridge: Streaming<GatewayMessage>,
+    pub session_id: String,
     /// The id of the update that came with the acceptance.
-    pub(crate) first_update: String,
+    pub first_update: String,
 }
 
 impl Held {
-    pub(crate) async fn open(
+    /// Opens one.
+    ///
+    /// # Errors
+    /// Why it was not accepted.
+    pub async fn open(
         bridge: &str,
         token: &str,
         sandbox_id: &str,
         instance: Uuid,
         connection_epoch: u64,
+    ) -> Result<Self, Status> {
+        Self::open_narrow(bridge, token, sandbox_id, instance, connection_epoch, UNREAD).await
+    }
+
+    /// Opens one, to which the other side may send only so many bytes that are not read.
+    ///
+    /// # Errors
+    /// Why it was not accepted.
+    pub async fn open_narrow(
+        bridge: &str,
+        token: &str,
+        sandbox_id: &str,
+        instance: Uuid,
+        connection_epoch: u64,
+        unread: u32,
     ) -> Result<Self, Status> {
         let (to_bridge, messages) = mpsc::channel(8);
         let hello = SupervisorHello {
@@ -42,7 +63,7 @@ impl Held {
         let mut request = Request::new(ReceiverStream::new(messages));
         request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
         let endpoint = Endpoint::from_shared(bridge.to_owned()).unwrap();
-        let endpoint = endpoint.initial_stream_window_size(UNREAD).initial_connection_window_size(UNREAD);
+        let endpoint = endpoint.initial_stream_window_size(unread).initial_connection_window_size(UNREAD);
         let mut client = OpenShellClient::new(endpoint.connect().await.unwrap());
         let mut from_bridge = client.connect_supervisor(request).await?.into_inner();
         match from_bridge.message().await?.and_then(|message| message.payload) {
@@ -54,12 +75,13 @@ impl Held {
         }
     }
 
-    pub(crate) async fn say(&self, payload: Payload) {
+    /// Sends a message.
+    pub async fn say(&self, payload: Payload) {
         self.to_bridge.send(SupervisorMessage { payload: Some(payload) }).await.unwrap();
     }
 
     /// Reads to the end: the status, if it ended with one.
-    pub(crate) async fn end(&mut self) -> Option<Status> {
+    pub async fn end(&mut self) -> Option<Status> {
         loop {
             match self.from_bridge.message().await {
                 Ok(Some(_)) => {}
