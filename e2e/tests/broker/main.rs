@@ -4,4 +4,5 @@
 
 mod caches;
 mod flapping;
+mod frozen_reader;
 mod full;
