@@ -46,6 +46,12 @@ pub fn config(door: Door, call: ConfigCall) -> String {
     format!("roadstead.config.{}.{}", door.name(), call.name())
 }
 
+/// Where a question of [`read`] or [`config`] is put to every replica, instead of to one of them.
+#[must_use]
+pub fn to_all(subject: &str) -> String {
+    format!("{subject}.all")
+}
+
 /// What a sandbox says of a session that another bridge holds: `internal::ReadRequest` to that bridge.
 #[must_use]
 pub fn observe(bridge_id: Uuid) -> String {

@@ -20,9 +20,23 @@ async fn owner(world: &World, sandbox: &str) -> String {
     session.value(&format!("select coalesce(session_id::text, '') from roadstead.sandbox where id = '{sandbox}'")).await
 }
 
+/// One of each role, but two bridges.
+fn two_bridges() -> Plan {
+    Plan::single().replicas(Role::SupervisorBridge, 2)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_connection_of_the_same_instance_takes_over_at_once_and_nobody_else_does_while_the_owner_lives() {
-    let world = World::start(Plan::single().replicas(Role::SupervisorBridge, 2)).await;
+    only_a_later_connection_takes_over(two_bridges()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_takeover_needs_the_same_proof_and_takes_no_longer_with_three_brokers() {
+    only_a_later_connection_takes_over(two_bridges().brokers(3)).await;
+}
+
+async fn only_a_later_connection_takes_over(plan: Plan) {
+    let world = World::start(plan).await;
     let sandbox = world.sandbox("owned", &[]).await;
     let token = &world.token("owned").await;
     let (first, second) = (world.stack.bridge(1), world.stack.bridge(2));
@@ -78,7 +92,16 @@ const ELSEWHERE: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_supervisor_whose_bridge_dies_or_cannot_clean_up_has_a_session_elsewhere_within_five_seconds() {
-    let mut world = World::start(Plan::single().replicas(Role::SupervisorBridge, 2)).await;
+    a_session_is_had_elsewhere(two_bridges()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_supervisor_whose_bridge_dies_has_a_session_elsewhere_as_soon_with_three_brokers() {
+    a_session_is_had_elsewhere(two_bridges().brokers(3)).await;
+}
+
+async fn a_session_is_had_elsewhere(plan: Plan) {
+    let mut world = World::start(plan).await;
     let watched = world.watch("moves");
     let supervised = world.ready_sandbox("moves", &[]).await;
     let mut status = supervised.supervisor.status();

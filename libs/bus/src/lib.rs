@@ -18,6 +18,7 @@ mod metrics;
 pub mod permissions;
 pub mod pull;
 pub mod queue;
+mod read;
 mod replies;
 mod request;
 pub mod service;

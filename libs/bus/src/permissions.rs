@@ -45,7 +45,8 @@ impl Permissions {
     }
 
     fn edge(&mut self) {
-        self.publish(["roadstead.command.*", "roadstead.read.*", "roadstead.config.user.*", subject::CLOCK]);
+        self.publish(["roadstead.command.*", subject::CLOCK]);
+        self.asks(["roadstead.read.*", "roadstead.config.user.*"]);
         self.sees(&[Part::Stream(Stream::Commands)]);
         self.reads(&[Bucket::Sandboxes, Bucket::Rights]);
         self.follows([Bucket::Sandboxes.whole_feed(), Bucket::Rights.whole_feed(), activity::WHOLE_FEED.to_owned()]);
@@ -69,17 +70,18 @@ impl Permissions {
         self.consumes(&[Consumer::Expansion, Consumer::DirtyOne, Consumer::DirtyFleet]);
         self.publish(["roadstead.dirty.fleet.*.*"]);
         self.writes(&[Bucket::Snapshots]);
-        self.serves(["roadstead.config.user.*", "roadstead.config.sandbox.*"]);
+        self.answers(["roadstead.config.user.*", "roadstead.config.sandbox.*"]);
     }
 
     fn watch(&mut self) {
         self.consumes(&[Consumer::Projection]);
         self.writes(&[Bucket::Sandboxes, Bucket::Rights]);
-        self.serves(["roadstead.read.*"]);
+        self.answers(["roadstead.read.*"]);
     }
 
     fn supervisor_bridge(&mut self) {
-        self.publish(["roadstead.report.*", "roadstead.config.sandbox.*", subject::RENEW, subject::CLOCK]);
+        self.publish(["roadstead.report.*", subject::RENEW, subject::CLOCK]);
+        self.asks(["roadstead.config.sandbox.*"]);
         self.publish([Kind::Log.subjects()]);
         self.publish([subject::OBSERVE_ANY, subject::PRESENCE]);
         self.follows([subject::PRESENCE.to_owned()]);
@@ -135,10 +137,25 @@ impl Permissions {
         }
     }
 
+    /// May put questions to one replica and to all.
+    fn asks<'a>(&mut self, subjects: impl IntoIterator<Item = &'a str>) {
+        self.publish(subjects.into_iter().flat_map(one_and_all));
+    }
+
+    /// Answers such questions.
+    fn answers<'a>(&mut self, subjects: impl IntoIterator<Item = &'a str>) {
+        self.subscribe.extend(subjects.into_iter().flat_map(one_and_all));
+        self.serves([]);
+    }
+
     /// Receives requests and answers them, and shows itself to operators as a micro service.
     fn serves<'a>(&mut self, subjects: impl IntoIterator<Item = &'a str>) {
         self.subscribe.extend(subjects.into_iter().map(str::to_owned));
         self.subscribe.push("$SRV.>".to_owned());
         self.answers_requests = true;
     }
+}
+
+fn one_and_all(subject: &str) -> [String; 2] {
+    [subject.to_owned(), subject::to_all(subject)]
 }

@@ -57,12 +57,7 @@ impl Bus {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
-        let reply = self.ask(subject.into(), HeaderMap::new(), payload, timeout).await?;
-        let Some(description) = header(&reply, SERVICE_ERROR) else { return Ok(reply.payload) };
-        match header(&reply, SERVICE_ERROR_CODE).and_then(|code| code.parse().ok()) {
-            Some(OVERLOADED) => Err(RequestError::Overloaded),
-            code => Err(RequestError::Failed { code: code.unwrap_or(0), description: description.to_owned() }),
-        }
+        answer(self.ask(subject.into(), HeaderMap::new(), payload, timeout).await?)
     }
 
     /// Sends one message and waits for one reply on the shared inbox.
@@ -90,6 +85,15 @@ impl Bus {
             Some(StatusCode::NO_RESPONDERS) => Err(RequestError::NoResponders),
             _ => Ok(reply),
         }
+    }
+}
+
+/// What a service has answered.
+pub(crate) fn answer(reply: Message) -> Result<Bytes, RequestError> {
+    let Some(description) = header(&reply, SERVICE_ERROR) else { return Ok(reply.payload) };
+    match header(&reply, SERVICE_ERROR_CODE).and_then(|code| code.parse().ok()) {
+        Some(OVERLOADED) => Err(RequestError::Overloaded),
+        code => Err(RequestError::Failed { code: code.unwrap_or(0), description: description.to_owned() }),
     }
 }
 

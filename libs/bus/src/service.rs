@@ -5,16 +5,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use async_nats::Message;
 use async_nats::service::{Request, ServiceExt, error};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::SelectAll;
+use roadstead_proto::subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::request::OVERLOADED;
-use crate::{BROKER_TIMEOUT, Bus};
+use crate::{BROKER_TIMEOUT, Bus, SubscribeError};
 
 /// Requests that may wait, unless something else is said.
 const WAITING: usize = 512;
@@ -43,6 +45,8 @@ pub type Handler = Arc<dyn Fn(Bytes) -> Pin<Box<dyn Future<Output = Bytes> + Sen
 pub struct Endpoint {
     subject: String,
     handler: Handler,
+    /// Whether it answers too what is put to all replicas.
+    has_no_effect: bool,
 }
 
 impl fmt::Debug for Endpoint {
@@ -58,7 +62,17 @@ impl Endpoint {
         H: Fn(Bytes) -> F + Send + Sync + 'static,
         F: Future<Output = Bytes> + Send + 'static,
     {
-        Self { subject: subject.into(), handler: Arc::new(move |request| Box::pin(handler(request))) }
+        let handler: Handler = Arc::new(move |request| Box::pin(handler(request)));
+        Self { subject: subject.into(), handler, has_no_effect: false }
+    }
+
+    /// One whose handler has no effect, so that a question may be put to it more than once: see [`Bus::read`].
+    pub fn read<H, F>(subject: impl Into<String>, handler: H) -> Self
+    where
+        H: Fn(Bytes) -> F + Send + Sync + 'static,
+        F: Future<Output = Bytes> + Send + 'static,
+    {
+        Self { has_no_effect: true, ..Self::new(subject, handler) }
     }
 }
 
@@ -70,7 +84,7 @@ pub enum ServeError {
     Start(#[source] async_nats::Error),
     /// The subscriptions could not be made.
     #[error(transparent)]
-    Subscribe(#[from] crate::SubscribeError),
+    Subscribe(#[from] SubscribeError),
     /// The connection was closed.
     #[error("the connection to the broker was closed")]
     Closed,
@@ -93,8 +107,13 @@ pub async fn serve(
     let builder = bus.client().service_builder();
     // The handle has to live as long as the service: its endpoints end with it.
     let service = builder.start(name, env!("CARGO_PKG_VERSION")).await.map_err(ServeError::Start)?;
-    let mut requests = SelectAll::new();
-    for Endpoint { subject, handler } in endpoints {
+    let (mut requests, mut to_all) = (SelectAll::new(), SelectAll::new());
+    for Endpoint { subject, handler, has_no_effect } in endpoints {
+        if has_no_effect {
+            let questions = bus.client().subscribe(subject::to_all(&subject)).await.map_err(SubscribeError::from)?;
+            let handler = Arc::clone(&handler);
+            to_all.push(questions.map(move |question| (question, Arc::clone(&handler))));
+        }
         let endpoint = service.endpoint(subject).await.map_err(ServeError::Start)?;
         requests.push(endpoint.map(move |request| (request, Arc::clone(&handler))));
     }
@@ -105,12 +124,14 @@ pub async fn serve(
         tokio::select! {
             () = stop.cancelled() => break Ok(()),
             Some(done) = working.join_next() => report(name, done),
+            Some((question, handler)) = to_all.next() => room.begin_too(&mut working, bus, question, handler),
             request = requests.next() => match request {
                 Some((request, handler)) => room.begin(&mut working, request, handler),
                 None => break Err(ServeError::Closed),
             },
         }
     };
+    drop(to_all);
     if service.stop().await.is_err() {
         tracing::debug!(service = name, "the service had ended already");
     }
@@ -140,6 +161,20 @@ impl Room {
     fn begin(&self, working: &mut JoinSet<()>, request: Request, handler: Handler) {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         working.spawn(answer(request, handler, place, Arc::clone(&self.slots)));
+    }
+
+    /// Others were asked the same, so one that has no place leaves it to them without a word.
+    fn begin_too(&self, working: &mut JoinSet<()>, bus: &Bus, question: Message, handler: Handler) {
+        let (Ok(place), Some(reply)) = (Arc::clone(&self.places).try_acquire_owned(), question.reply) else { return };
+        let (slots, client) = (Arc::clone(&self.slots), bus.client().clone());
+        working.spawn(async move {
+            let _place = place;
+            // The semaphore is never closed.
+            let _slot = slots.acquire().await;
+            if let Err(error) = client.publish(reply, handler(question.payload).await).await {
+                tracing::warn!(subject = %question.subject, %error, "an answer could not be sent");
+            }
+        });
     }
 }
 

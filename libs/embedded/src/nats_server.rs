@@ -42,6 +42,9 @@ pub struct NatsServer {
     program: PathBuf,
     folder: PathBuf,
     port: u16,
+    /// Tells it from any other that may answer on the port. The same over restarts: members of a cluster know one another
+    /// by their names.
+    name: String,
     _claim: File,
 }
 
@@ -56,7 +59,8 @@ impl NatsServer {
         let folder = fs::canonicalize(folder).map_err(Error::file(folder))?;
         let claim = folder::claim(&folder)?;
         let port = port.map_or_else(port::free, Ok)?;
-        let server = Self { program: program.clone(), folder, port, _claim: claim };
+        let name = format!("roadstead-{:016x}", rand::random::<u64>());
+        let server = Self { program: program.clone(), folder, port, name, _claim: claim };
         server.configure(config)?;
         Ok(server)
     }
@@ -113,15 +117,13 @@ impl Server for NatsServer {
 
     async fn start(&self) -> Result<Process, Error> {
         folder::wait_for_remains(&self.pid_file(), NAME).await?;
-        // The name tells this start's server from any other that may answer on the port.
-        let server_name = format!("roadstead-{:016x}", rand::random::<u64>());
         let mut command = Command::new(&self.program);
-        command.arg("--config").arg(self.config_file()).arg("--name").arg(&server_name).current_dir(&self.folder);
+        command.arg("--config").arg(self.config_file()).arg("--name").arg(&self.name).current_dir(&self.folder);
         let signals = Signals { stop: Signal::SIGTERM, abort: Signal::SIGKILL };
         let mut process = Process::spawn(NAME, command, signals, &self.folder.join("log"))?;
         let deadline = Instant::now() + READY_TIME;
         loop {
-            if greets(self.port, &server_name).await {
+            if greets(self.port, &self.name).await {
                 return Ok(process);
             }
             if let Some(status) = process.ended() {

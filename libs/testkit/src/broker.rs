@@ -24,6 +24,8 @@ pub struct Broker {
     process: Option<Process>,
     server: NatsServer,
     monitor: u16,
+    /// What makes it a member of a cluster.
+    cluster: String,
     _folder: TempDir,
 }
 
@@ -38,21 +40,34 @@ impl Broker {
     /// One that is down, but has its address and folder.
     #[must_use]
     pub fn prepare(config: &str) -> Self {
+        Self::prepare_member(config, String::new())
+    }
+
+    /// So many that are down and form a cluster when they are up.
+    #[must_use]
+    pub fn prepare_cluster(count: usize, config: &str) -> Vec<Self> {
+        let ports: Vec<_> = (0..count).map(|_| port::free().unwrap()).collect();
+        let routes = ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect::<Vec<_>>().join(", ");
+        let cluster = |port| format!("cluster {{ name: one, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n");
+        ports.iter().map(|port| Self::prepare_member(config, cluster(port))).collect()
+    }
+
+    fn prepare_member(config: &str, cluster: String) -> Self {
         let folder = tempfile::Builder::new().prefix("roadstead-nats-").tempdir().unwrap();
         let monitor = port::free().unwrap();
         let settings = NatsSettings {
             program: programs::servers().nats_server,
             folder: folder.path().to_owned(),
             port: None,
-            config: monitored(config, monitor),
+            config: member(config, monitor, &cluster),
         };
         let server = NatsServer::prepare(&settings).unwrap_or_else(|error| panic!("{error}"));
-        Self { process: None, server, monitor, _folder: folder }
+        Self { process: None, server, monitor, cluster, _folder: folder }
     }
 
     /// Gives it another configuration text, which counts from its next start.
     pub fn configure(&self, config: &str) {
-        self.server.configure(&monitored(config, self.monitor)).unwrap_or_else(|error| panic!("{error}"));
+        self.server.configure(&member(config, self.monitor, &self.cluster)).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// The folder its streams are in.
@@ -142,8 +157,8 @@ impl Broker {
     }
 }
 
-fn monitored(config: &str, port: u16) -> String {
-    format!("http: \"127.0.0.1:{port}\"\n{config}")
+fn member(config: &str, monitor: u16, cluster: &str) -> String {
+    format!("http: \"127.0.0.1:{monitor}\"\n{cluster}{config}")
 }
 
 fn remove(folder: &Path) {

@@ -26,6 +26,7 @@ pub struct Plan {
     /// With the replica that it is for; none: all.
     flags: Vec<(Role, Option<usize>, String)>,
     own_postgres: bool,
+    brokers: Option<usize>,
 }
 
 impl Plan {
@@ -71,6 +72,13 @@ impl Plan {
         self
     }
 
+    /// On a cluster of so many brokers, which keeps as many copies of everything. It starts in some two seconds.
+    #[must_use]
+    pub fn brokers(mut self, count: usize) -> Self {
+        self.brokers = Some(count);
+        self.flag(Role::Admission, format!("--stream-replicas={count}"))
+    }
+
     fn count(&self, role: Role) -> usize {
         self.replicas.iter().find(|(other, _)| *other == role).map_or(1, |(_, count)| *count)
     }
@@ -82,7 +90,8 @@ impl Plan {
 pub struct Stack {
     // Declared in this order so that clients end before their servers, and all before the folder.
     nodes: Vec<Node>,
-    broker: Broker,
+    /// At least one.
+    brokers: Vec<Broker>,
     store: Store,
     folder: TempDir,
 }
@@ -100,9 +109,14 @@ impl Stack {
         let folder = tempfile::Builder::new().prefix("roadstead-stack-").tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
         let keys = folder.path().join("keys");
-        let mut broker = Broker::prepare("");
-        keys::keys(&["init"], &keys, &broker).await;
-        broker.resume().await;
+        let mut brokers = match plan.brokers {
+            Some(count) => Broker::prepare_cluster(count, ""),
+            None => vec![Broker::prepare("")],
+        };
+        keys::keys(&["init"], &keys, &brokers).await;
+        for broker in &mut brokers {
+            broker.resume().await;
+        }
         let store = if plan.own_postgres {
             let postgres = Postgres::start().await;
             migrate(postgres.owner(), &keys).await;
@@ -110,7 +124,7 @@ impl Stack {
         } else {
             Store::Shared(Database::from_template("roadstead_stack", |owner| migrate(owner, &keys)).await)
         };
-        let mut stack = Self { nodes: Vec::new(), broker, store, folder };
+        let mut stack = Self { nodes: Vec::new(), brokers, store, folder };
         for role in Role::ALL {
             for number in 1..=plan.count(role) {
                 let meant = |of: Role, which: Option<usize>| of == role && which.is_none_or(|which| which == number);
@@ -132,7 +146,8 @@ impl Stack {
     async fn node_of(&self, role: Role, number: usize, flags: Vec<String>) -> Node {
         let address = || SocketAddr::from((Ipv4Addr::LOCALHOST, port::free().unwrap()));
         let (admin, listen) = (address(), role.listens().then(address));
-        let broker = Proxy::before_broker(self.broker.port()).await;
+        // Of a cluster each has a broker of its own, and learns of the others from that.
+        let broker = Proxy::before_broker(self.brokers[self.nodes.len() % self.brokers.len()].port()).await;
         let mut arguments = vec![
             role.name().to_owned(),
             format!("--keys={}", self.keys_of(role.name()).display()),
@@ -189,9 +204,14 @@ impl Stack {
         self.node(Role::SupervisorBridge, number).url()
     }
 
-    /// The broker, to do something to.
+    /// The broker, to do something to; of a cluster the first.
     pub fn broker(&mut self) -> &mut Broker {
-        &mut self.broker
+        &mut self.brokers[0]
+    }
+
+    /// All brokers.
+    pub fn brokers(&mut self) -> &mut [Broker] {
+        &mut self.brokers
     }
 
     /// The Postgres of [`Plan::own_postgres`], to do something to.
@@ -234,8 +254,10 @@ impl Stack {
     /// Runs `roadstead keys ACTION…` (`stage`, `rotate`, `retire ID`) and restarts the broker with its new
     /// configuration. Processes have the new keys when they are restarted.
     pub async fn change_keys(&mut self, action: &[&str]) {
-        keys::keys(action, &self.folder.path().join("keys"), &self.broker).await;
-        self.broker.restart().await;
+        keys::keys(action, &self.folder.path().join("keys"), &self.brokers).await;
+        for broker in &mut self.brokers {
+            broker.restart().await;
+        }
     }
 
     /// The program with these arguments, told by its environment where this system is: one of the operator's commands,
@@ -245,7 +267,7 @@ impl Stack {
         let mut command = program(arguments);
         command
             .env("ROADSTEAD_ENDPOINT", self.edge(1))
-            .env("ROADSTEAD_NATS_URL", self.broker.url())
+            .env("ROADSTEAD_NATS_URL", self.brokers.iter().map(Broker::url).collect::<Vec<_>>().join(","))
             .env("ROADSTEAD_OPERATOR_KEYS", self.keys_of("operator"));
         command
     }

@@ -71,7 +71,7 @@ where
     F: Future<Output = Result<Answer, Refusal>> + Send + 'static,
 {
     let calls = Arc::clone(calls);
-    Endpoint::new(config(door, call), move |request: Bytes| {
+    Endpoint::read(config(door, call), move |request: Bytes| {
         let calls = Arc::clone(&calls);
         async move { reply(within_deadline(calls, request, handler).await) }
     })

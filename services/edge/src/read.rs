@@ -1,10 +1,7 @@
 //! Reads, answered by the watch and config-snapshot roles. A read has no effect, so one that got no answer is repeated.
 
-mod asked;
-
 use std::time::Duration;
 
-use asked::Asked;
 use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::{Bus, RequestError};
@@ -21,8 +18,6 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use uuid::Uuid;
 
-/// How long one attempt waits.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a read is tried while nobody serves it, or nobody answers: a process that is cut off refuses by then.
 const BOUND: Duration = Duration::from_secs(5);
 /// Attempts that may be answered with the word that there can be no answer now.
@@ -67,10 +62,8 @@ pub(crate) async fn sandbox_id(
 
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Reply, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
-    let mut asked = Asked::new(|| bus.request(subject, request.clone(), BOUND));
     loop {
-        let patience = PATIENCE.min(attempts.left(Instant::now()));
-        let missed = match asked.once_more(patience).await {
+        let missed = match bus.read(subject, request.clone(), attempts.left(Instant::now())).await {
             Ok(reply) => match told(reply) {
                 Err(status) if status.code() == Code::Unavailable => Missed::Unable(status),
                 told => return told,
@@ -133,7 +126,6 @@ impl Attempts {
         match missed {
             Missed::Request(RequestError::NoResponders) if more => Next::Again(PAUSE),
             Missed::Request(RequestError::NoResponders) => Next::Give(unavailable("nobody can answer this now")),
-            Missed::Request(RequestError::TimedOut) if more => Next::Again(Duration::ZERO),
             Missed::Request(RequestError::TimedOut) => Next::Give(unavailable("no answer in time")),
             Missed::Unable(status) => {
                 self.unable += 1;
@@ -165,18 +157,16 @@ mod tests {
     fn a_read_outlives_the_death_of_a_replica_but_not_of_all() {
         let now = Instant::now();
         let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        assert_eq!(code(attempts.after(Missed::Request(RequestError::TimedOut), now + 2 * SECOND)), None);
         assert_eq!(code(attempts.after(Missed::Request(RequestError::NoResponders), now + 3 * SECOND)), None);
         assert_eq!(
             code(attempts.after(Missed::Request(RequestError::NoResponders), now + 6 * SECOND)),
             Some(Code::Unavailable)
         );
-
-        let mut attempts = Attempts::begin(now, now + 60 * SECOND);
-        let codes = [2, 4, 5]
-            .map(|second| code(attempts.after(Missed::Request(RequestError::TimedOut), now + second * SECOND)));
-        assert_eq!(codes, [None, None, Some(Code::Unavailable)]);
         assert_eq!(attempts.left(now + 4 * SECOND), SECOND, "the last attempt is the shorter");
+        assert_eq!(
+            code(attempts.after(Missed::Request(RequestError::TimedOut), now + 5 * SECOND)),
+            Some(Code::Unavailable)
+        );
     }
 
     #[test]

@@ -19,8 +19,6 @@ use zeroize::Zeroizing;
 
 use crate::bridge::Bridge;
 
-/// How long one attempt waits.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a read is tried while nobody serves it.
 const UNSERVED: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -77,13 +75,9 @@ async fn send(bridge: &Bridge, call: ConfigCall, request: Bytes, deadline: Deadl
     let subject = subject::config(Door::Sandbox, call);
     let unserved = Instant::now() + UNSERVED;
     loop {
-        let patience = PATIENCE.min(deadline.remaining());
-        if patience.is_zero() {
-            return Err(Status::deadline_exceeded("no answer in time"));
-        }
-        match bridge.bus.request(subject.clone(), request.clone(), patience).await {
+        match bridge.bus.read(&subject, request.clone(), deadline.remaining()).await {
             Ok(reply) => return Ok(reply),
-            Err(RequestError::TimedOut) => {}
+            Err(RequestError::TimedOut) => return Err(Status::deadline_exceeded("no answer in time")),
             Err(RequestError::NoResponders) if Instant::now() < unserved => tokio::time::sleep(PAUSE).await,
             Err(RequestError::NoResponders) => return Err(unavailable("nobody can answer this now")),
             Err(RequestError::Overloaded) => return Err(busy("too many reads are waiting")),

@@ -89,7 +89,7 @@ where
     F: Future<Output = Result<Bytes, Refusal>> + Send + 'static,
 {
     let (reads, metrics) = (reads.clone(), metrics.clone());
-    Endpoint::new(subject, move |request| {
+    Endpoint::read(subject, move |request| {
         let (reads, metrics) = (reads.clone(), metrics.clone());
         async move {
             let began = Instant::now();

@@ -1,6 +1,6 @@
 //! Three brokers with three copies of everything: what differs from one.
 
-use std::net::TcpListener;
+use std::time::Duration;
 
 use bytes::Bytes;
 use roadstead_bus::activity::{Feed, Limit, News, ReadError, Reader, Subjects};
@@ -10,42 +10,62 @@ use roadstead_bus::topology;
 use roadstead_proto::activity::{Activity, Kind};
 use roadstead_proto::bucket::Bucket as Name;
 use roadstead_proto::role::Role;
-use roadstead_testkit::{Broker, eventually};
+use roadstead_testkit::{Broker, eventually, soak};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::world::{LONG, bus};
 
 async fn cluster() -> [Broker; 3] {
-    // Held together, so that three different ports are drawn.
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
-    let routes = ports.map(|port| format!("nats://127.0.0.1:{port}")).join(", ");
-    let configs = ports.map(|port| {
-        let limits = limits_and_users(&Auth::Open);
-        format!("{limits}\ncluster {{ name: three, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n")
-    });
-    let [a, b, c] = &configs;
-    tokio::join!(Broker::start(a), Broker::start(b), Broker::start(c)).into()
+    let mut brokers = Broker::prepare_cluster(3, &limits_and_users(&Auth::Open)).try_into().unwrap();
+    let [a, b, c]: &mut [Broker; 3] = &mut brokers;
+    tokio::join!(a.resume(), b.resume(), c.resume());
+    brokers
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn conflicts_are_known_as_such_and_each_race_has_one_winner() {
-    let brokers = cluster().await;
-    let admission = bus(&brokers[0], Role::Admission).await;
-    eventually(LONG * 2, "the topology", || topology::ensure(&admission, 3)).await;
-    let mut buckets = Vec::new();
-    for broker in &brokers {
-        buckets.push(Bucket::new(&bus(broker, Role::Watch).await, Name::Rights));
+/// A bucket as seen at each of `copies` brokers that keep as many copies of it, while each of them has a beat written there
+/// a hundred times a second: those brokers, the bucket at each, and what writes.
+async fn beaten(copies: usize) -> (Vec<Broker>, Vec<Bucket>, JoinSet<()>) {
+    let config = limits_and_users(&Auth::Open);
+    let mut brokers =
+        if copies == 1 { vec![Broker::prepare(&config)] } else { Broker::prepare_cluster(copies, &config) };
+    for broker in &mut brokers {
+        broker.resume().await;
     }
-    eventually(LONG, "the bucket has a leader", || buckets[1].read_from_leader("a")).await;
+    let admission = bus(&brokers[0], Role::Admission).await;
+    eventually(LONG * 2, "the topology", || topology::ensure(&admission, copies)).await;
+    let (mut buckets, mut beats) = (Vec::new(), JoinSet::new());
+    for (number, broker) in brokers.iter().enumerate() {
+        let bucket = Bucket::new(&bus(broker, Role::Watch).await, Name::Rights);
+        eventually(LONG, "the bucket has a leader", || bucket.read_from_leader("a")).await;
+        buckets.push(bucket.clone());
+        beats.spawn(async move {
+            loop {
+                // One that is not stored is followed by another.
+                let _late = bucket.put_with_ttl(&format!("beat.{number}"), Bytes::new(), LONG).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+    }
+    (brokers, buckets, beats)
+}
 
+/// A race of twelve for one key: all but one are told of the conflict, whatever they wanted.
+async fn conflicts_are_known(copies: usize) {
+    let (_brokers, buckets, _beats) = beaten(copies).await;
     let mut revision = Revision::NONE;
-    for round in 0..30 {
+    for round in 0..soak::count(30) {
         let mut racers = JoinSet::new();
         for racer in 0..12 {
-            let bucket = buckets[racer % 3].clone();
-            racers.spawn(async move { bucket.update("a", Bytes::from(format!("{round} {racer}")), revision).await });
+            let bucket = buckets[racer % copies].clone();
+            racers.spawn(async move {
+                let value = Bytes::from(format!("{round} {racer}"));
+                match racer % 3 {
+                    0 => bucket.update("a", value, revision).await,
+                    1 => bucket.update_with_ttl("a", value, revision, LONG).await,
+                    _ => bucket.purge("a", revision).await,
+                }
+            });
         }
         let mut winners = Vec::new();
         while let Some(end) = racers.join_next().await {
@@ -62,6 +82,22 @@ async fn conflicts_are_known_as_such_and_each_race_has_one_winner() {
             assert_eq!(bucket.read_from_leader("a").await.unwrap().revision, revision);
         }
     }
+    // Who is alone is told of none, however much is written beside.
+    let mut revision = Revision::NONE;
+    for turn in 0..soak::count(200) {
+        let written = buckets[turn as usize % copies].update("alone", Bytes::new(), revision).await;
+        revision = written.unwrap_or_else(|error| panic!("turn {turn}: {error:?}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_are_known_as_such_and_each_race_has_one_winner() {
+    conflicts_are_known(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_are_known_as_such_and_each_race_has_one_winner_with_three_copies() {
+    conflicts_are_known(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -115,3 +115,42 @@ async fn a_service_is_there_again_after_the_broker_was_killed() {
     eventually(LONG, "the service answers", || edge.request(SUBJECT, "?".into(), Duration::from_millis(500))).await;
     service.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_answered_though_all_but_one_replica_hang() {
+    let world = World::new().await;
+    let edge = world.bus(Role::Edge).await;
+    let hangs = || vec![Endpoint::read(SUBJECT, |_| std::future::pending::<Bytes>())];
+    let mut hanging = Vec::new();
+    for _ in 0..4 {
+        hanging.push(service(world.bus(Role::Watch).await, 64, hangs()));
+    }
+    let echo = vec![Endpoint::read(SUBJECT, |request| async move { request })];
+    let lives = service(world.bus(Role::Watch).await, 64, echo);
+    eventually(LONG, "one lives", || edge.read(SUBJECT, "?".into(), LONG)).await;
+    let mut questions = JoinSet::new();
+    for number in 0..32 {
+        let edge = edge.clone();
+        let question = Bytes::from(number.to_string());
+        questions.spawn(async move { (edge.read(SUBJECT, question.clone(), LONG).await, question) });
+    }
+    while let Some(asked) = questions.join_next().await {
+        let (answer, question) = asked.unwrap();
+        assert_eq!(answer.unwrap(), question);
+    }
+    // What has an effect is not put to all.
+    let (admin, told) = ("roadstead.admin.MintSandboxToken", Arc::new(Semaphore::new(0)));
+    let count = Arc::clone(&told);
+    let once = vec![Endpoint::new(admin, move |_| {
+        count.add_permits(1);
+        std::future::pending::<Bytes>()
+    })];
+    let served = service(world.bus(Role::Admission).await, 4, once);
+    let asked = edge.read(admin, Bytes::new(), Duration::from_secs(3)).await;
+    assert!(matches!(asked, Err(RequestError::NoResponders)), "{asked:?}");
+    assert!(told.available_permits() <= 1);
+    for running in hanging.into_iter().chain([served]) {
+        running.abort().await;
+    }
+    lives.stop().await;
+}

@@ -1,19 +1,23 @@
 //! The key files of a system under test.
 
-use std::{fs, path::Path};
+use std::{fs, iter, path::Path};
 
 use serde_json::Value;
 
 use super::{program, role_password, run};
 use crate::Broker;
 
-/// Runs `roadstead keys ACTION…` for a system around `broker`. The passwords for Postgres are replaced by the run's: its
-/// roles are shared by all systems of the run.
-pub(crate) async fn keys(action: &[&str], folder: &Path, broker: &Broker) {
-    let listen = format!("127.0.0.1:{}", broker.port());
-    let mut command = program(&[&["keys"], action, &["--broker-listen", &listen]].concat());
-    command.arg("--dir").arg(folder).arg("--broker-store").arg(broker.store());
-    run(command).await;
+/// Runs `roadstead keys ACTION…` for a system around these brokers. The passwords for Postgres are replaced by the run's:
+/// its roles are shared by all systems of the run.
+pub(crate) async fn keys(action: &[&str], folder: &Path, brokers: &[Broker]) {
+    // Each broker has its own address; `init` repeats what the action has made.
+    for (broker, action) in brokers.iter().zip(iter::once(action).chain(iter::repeat(&["init"][..]))) {
+        let listen = format!("127.0.0.1:{}", broker.port());
+        let mut command = program(&[&["keys"], action, &["--broker-listen", &listen]].concat());
+        command.arg("--dir").arg(folder).arg("--broker-store").arg(broker.store());
+        run(command).await;
+        broker.configure(&fs::read_to_string(folder.join("broker/nats.conf")).unwrap());
+    }
     for reader in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
         let file = reader.join("keys.json");
         if file.exists() {
@@ -23,7 +27,6 @@ pub(crate) async fn keys(action: &[&str], folder: &Path, broker: &Broker) {
             fs::write(&file, serde_json::to_vec(&keys).unwrap()).unwrap();
         }
     }
-    broker.configure(&fs::read_to_string(folder.join("broker/nats.conf")).unwrap());
 }
 
 fn share_passwords(keys: &mut Value, password: &str) {

@@ -21,7 +21,7 @@ use super::shown::Shown;
 
 /// Sandboxes in one request; in one after a failure half as many as in that: what cannot be read keeps no other back.
 const BATCH: usize = 100;
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(4);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -172,7 +172,7 @@ impl Wanted {
 async fn request(bus: &Bus, batch: &[(Uuid, Waiters)]) -> Result<SandboxEntriesReply, &'static str> {
     let sandbox_ids = batch.iter().map(|(id, _)| id.to_string()).collect();
     let request = SandboxEntriesRequest { sandbox_ids }.encode_to_vec();
-    let reply = bus.request(subject::READ_SANDBOX_ENTRIES, request.into(), PATIENCE).await.map_err(|error| {
+    let reply = bus.read(subject::READ_SANDBOX_ENTRIES, request.into(), PATIENCE).await.map_err(|error| {
         tracing::debug!(%error, "no entries");
         "no answer"
     })?;
