@@ -56,6 +56,8 @@ pub(super) struct Held {
 
 struct Told {
     orders: Orders,
+    /// The end of the token about which its supervisor was asked to connect again.
+    asked: Option<SystemTime>,
     known: Known,
     missed_something: bool,
     readiness: Readiness,
@@ -74,7 +76,7 @@ impl Held {
             entering;
         let orders = Orders { close: None, token_expires };
         let readiness = Readiness::new(reporter.session_id(), readiness_announced);
-        let told = Mutex::new(Told { orders, known, missed_something: false, readiness });
+        let told = Mutex::new(Told { orders, asked: None, known, missed_something: false, readiness });
         Self { generation, movable_at, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
     }
 
@@ -106,6 +108,19 @@ impl Held {
     pub(super) fn token_refreshed(&self, expires: SystemTime) {
         let orders = &mut self.told().orders;
         orders.token_expires = orders.token_expires.max(expires);
+    }
+
+    /// Asks its supervisor to connect again there, if its token has run out, which it was not asked about, and if it has been
+    /// here long enough to be moved.
+    pub(super) fn ask_over_age(&self, now: SystemTime, settled: Instant, to: &Arc<SessionRedirect>) {
+        let mut told = self.told();
+        let expires = told.orders.token_expires;
+        let is_news = expires <= now && told.asked != Some(expires);
+        if is_news && told.orders.close.is_none() && self.is_movable(settled) {
+            told.asked = Some(expires);
+            drop(told);
+            self.outbox.ask(Arc::clone(to));
+        }
     }
 
     /// The projection shows this of its sandbox. If that ends it, it ends now, whatever it was told before.
