@@ -92,6 +92,6 @@ impl Executor {
 fn sandbox_id(result: &Opened) -> Option<Uuid> {
     match result.caller {
         Caller::Sandbox { id, .. } => Some(id),
-        Caller::User(_) => None,
+        Caller::User(_) | Caller::Bootstrap { .. } => None,
     }
 }
