@@ -29,7 +29,7 @@ fn policy(number: u32) -> SandboxPolicy {
     let mut policy = to_host(&format!("host-{number}.example"), Some("key"));
     if number.is_multiple_of(2) {
         let path = |at: u32| format!("/opt/{}/{number}/{at}", "long".repeat(50));
-        let binaries = (0..800).map(|at| NetworkBinary { path: path(at), ..Default::default() });
+        let binaries = (0..800).map(|at| NetworkBinary { path: path(at) });
         policy.network_policies.get_mut("web").unwrap().binaries = binaries.collect();
     }
     policy

@@ -196,7 +196,7 @@ impl World {
         let Some(build) = &mut self.builders[number] else { return false };
         let did = build.step(&mut self.database, &self.broker, self.life);
         if let Did::Sends(write) = did {
-            self.writes.push(write);
+            self.writes.push(*write);
         } else {
             self.ended(number, did);
         }
@@ -370,7 +370,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256 * roadstead_testkit::soak::factor(), ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 192 * roadstead_testkit::soak::factor(), ..Default::default() })]
 
     #[test]
     fn whatever_dies_is_lost_or_late_entries_move_forward_and_end_at_what_the_database_says(

@@ -298,7 +298,7 @@ impl Row {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256 * roadstead_testkit::soak::factor(), ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 128 * roadstead_testkit::soak::factor(), ..Default::default() })]
 
     #[test]
     fn whatever_is_lost_late_refused_or_silent_nothing_goes_back_and_a_supervisor_ends_with_what_the_database_says(

@@ -53,7 +53,7 @@ pub(super) struct Write {
 #[derive(Debug)]
 pub(super) enum Did {
     More,
-    Sends(Write),
+    Sends(Box<Write>),
     /// An entry stands that says this; None: there is none.
     Stands(Option<Content>),
     Failed,
@@ -109,7 +109,7 @@ impl Build {
     fn send(&mut self, value: Option<SnapshotEntry>, expected: Revision, age: usize) -> Did {
         let write = Write { id: self.id, value, expected, life: self.life, age };
         self.stage = Stage::Writing(write.clone());
-        Did::Sends(write)
+        Did::Sends(Box::new(write))
     }
 
     /// The broker says what became of a write, if it is this one's.
