@@ -124,7 +124,8 @@ async fn round(world: &mut World) {
     // From here on nobody calls; only the rows are looked at, from the side.
     eventually(SOON, "an admission is renewed", async || judging(&mut world.stack.session().await).await > 0.0).await;
     if soak::factor() == 1 {
-        shift(&mut session, 2, "since", GONE - REST).await;
+        let aged = Duration::from_secs_f64(judging(&mut session).await);
+        shift(&mut session, 2, "since", (GONE - REST).saturating_sub(aged)).await;
     }
     let judged_by =
         Instant::now() + Duration::from_secs_f64((GONE.as_secs_f64() - judging(&mut session).await).max(0.0));

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use roadstead_e2e::{Fleet, Load, load};
-use roadstead_testkit::{Stack, eventually, soak, stack::Plan};
+use roadstead_testkit::{Stack, dice::Dice, eventually, soak, stack::Plan};
 
 use crate::oracle::{SANDBOXES, assert_sound};
+
+/// Brokers of a cluster.
+const BROKERS: usize = 3;
 
 /// By when a broker that comes back has all that the others have.
 const CAUGHT_UP: Duration = Duration::from_secs(60);
@@ -21,18 +24,20 @@ enum Outage {
 
 /// Sessions and watches stay open, what has a request id succeeds, and everything agrees.
 async fn the_system_gets_over(outage: Outage) {
-    let plan = if outage == Outage::DeathOfEach { Plan::pairs().brokers(3) } else { Plan::pairs() };
+    let plan = if outage == Outage::DeathOfEach { Plan::pairs().brokers(BROKERS) } else { Plan::pairs() };
     let mut stack = Stack::start(plan).await;
     let fleet = Fleet::start(&stack, SANDBOXES).await;
     let load = Load::start(&Fleet::edges(&stack), fleet.workspace(), &fleet.names());
+    let mut dice = Dice::new();
     for _ in 0..soak::factor() {
         load.progress(40).await;
         match outage {
             Outage::Restart => stack.broker().restart().await,
             Outage::Wipe => stack.broker().wipe().await,
             Outage::DeathOfEach => {
-                // One of them, and each in a soak.
-                for number in 0..soak::count(1).min(3) as usize {
+                // One of them by chance, and all in a soak.
+                let first = *dice.pick(&[0, 1, 2]);
+                for number in (first..first + (soak::factor() as usize).min(BROKERS)).map(|number| number % BROKERS) {
                     stack.brokers()[number].kill().await;
                     load.progress(20).await;
                     let broker = &mut stack.brokers()[number];
