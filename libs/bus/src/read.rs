@@ -16,9 +16,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use roadstead_proto::subject::to_all;
 use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
 use crate::Bus;
 use crate::request::{RequestError, answer};
+
+/// Header with a question's id, the same at all times that it is put: a replica knows by it what it works on already.
+pub(crate) const QUESTION: &str = "Roadstead-Question";
 
 /// How long the one that was asked first may say nothing; then twice as long each time.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -47,10 +51,12 @@ impl Bus {
         timeout: Duration,
         is_final: impl Fn(&Bytes) -> bool,
     ) -> Result<Bytes, RequestError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(QUESTION, Uuid::new_v4().to_string());
         let put = |whom, timeout| {
             let to = if whom == Whom::One { subject.to_owned() } else { to_all(subject) };
-            let question = question.clone();
-            async move { answer(self.ask(to, HeaderMap::new(), question, timeout).await?) }
+            let (headers, question) = (headers.clone(), question.clone());
+            async move { answer(self.ask(to, headers, question, timeout).await?) }
         };
         let repeated = || {
             self.metrics().reads_repeated.inc();
