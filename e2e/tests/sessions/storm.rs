@@ -35,6 +35,16 @@ async fn builds(world: &World) -> u32 {
     builds
 }
 
+/// Times that the bridges, since they were started, have put a question to all replicas.
+async fn repeated(world: &World) -> f64 {
+    let mut repeated = 0.0;
+    for number in BRIDGES {
+        let series = "roadstead_broker_reads_repeated_total{role=\"supervisor-bridge\"}";
+        repeated += world.stack.node(Role::SupervisorBridge, number).metric(series).await;
+    }
+    repeated
+}
+
 /// Round trips of a role with the database so far.
 fn turns(world: &World, role: Role) -> u64 {
     let nodes = world.stack.nodes().iter().filter(|node| node.role() == role);
@@ -91,19 +101,22 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     let (waits, commits) = tokio::join!(coming_back, commits(&world, stopping));
     let peak: u64 =
         BRIDGES.iter().map(|&number| world.stack.node(Role::SupervisorBridge, number).victim().peak_memory()).sum();
-    let builds = builds(&world).await - before.0;
+    let (builds, repeated) = (builds(&world).await - before.0, repeated(&world).await);
     let turns = [(Role::ConfigSnapshot, before.1), (Role::Admission, before.2)]
         .map(|(role, before)| turns(&world, role) - before);
     let (middle, last) = (median(waits.clone()), waits.into_iter().max().unwrap());
     let seconds = u32::try_from(begun.elapsed().as_secs()).unwrap();
     let figures = format!(
-        "{count} sessions after {middle:?} in the middle and {last:?} at the end; {builds} builds and {turns:?} round \
-         trips besides {commits} commits in {seconds} s; {resting} bytes at rest, {peak} at most"
+        "{count} sessions after {middle:?} in the middle and {last:?} at the end; {builds} builds, {repeated} \
+         repeated reads and {turns:?} round trips besides {commits} commits in {seconds} s; {resting} bytes at rest, \
+         {peak} at most"
     );
     eprintln!("{figures}");
     assert!(last <= middle * LAST + CROWD, "somebody is served far later than others: {figures}");
-    // One for each sandbox and each commit, and what two sweepers do meanwhile.
-    assert!(builds <= count + commits + 2 * (seconds + 2), "snapshots are built more than once: {figures}");
+    // One for each sandbox and each commit, what two sweepers do meanwhile, and on a loaded machine one more by the other
+    // replica for a bootstrap that took a second; how often it is asked then is not to matter.
+    let wanted = f64::from(count + commits + 2 * (seconds + 2)) + repeated.min(f64::from(count));
+    assert!(f64::from(builds) <= wanted, "snapshots are built more than once: {figures}");
     assert!(peak * 10 <= resting * PEAK, "the bridges take much more memory than at rest: {figures}");
     assert!(commits > 0, "{figures}");
 }

@@ -4,6 +4,9 @@
 //! hangs until its connection is found dead. So after a silence a question is put to all of them: whichever lives
 //! answers, and no chance is in it. An answer to any of the times counts: were those that come late thrown away, a
 //! service that is too slow for the moment would only be given more to do for nothing.
+//!
+//! Nor does a word that decides nothing end the wait for the others: nobody at the subject for all says nothing about the
+//! one that has the question already, and one that cannot answer now is often the quickest to say so.
 
 use std::time::Duration;
 
@@ -13,9 +16,13 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use roadstead_proto::subject::to_all;
 use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
 use crate::Bus;
 use crate::request::{RequestError, answer};
+
+/// Header with a question's id, the same at all times that it is put: a replica knows by it what it works on already.
+pub(crate) const QUESTION: &str = "Roadstead-Question";
 
 /// How long the one that was asked first may say nothing; then twice as long each time.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -30,26 +37,40 @@ enum Whom {
 impl Bus {
     /// Asks one of those who serve `subject` a question that has no effect, and all of them if that one says nothing
     /// for a second, again after two more, four more, and so on. Waits for the first answer to any of these times, at
-    /// most `timeout`. For endpoints that are made by [`Endpoint::read`](crate::service::Endpoint::read).
+    /// most `timeout`. An answer that `is_final` says no of, for instance that a replica is cut off from what it reads,
+    /// counts only if no better one can come any more. For endpoints that are made by
+    /// [`Endpoint::read`](crate::service::Endpoint::read).
     ///
     /// # Errors
     ///
-    /// See [`RequestError`]. That one time failed counts only if no other may still be answered; nobody serves the
-    /// subject if nobody does at any of the times.
-    pub async fn read(&self, subject: &str, question: Bytes, timeout: Duration) -> Result<Bytes, RequestError> {
+    /// See [`RequestError`]. That one time failed counts only if no other may still be answered.
+    pub async fn read(
+        &self,
+        subject: &str,
+        question: Bytes,
+        timeout: Duration,
+        is_final: impl Fn(&Bytes) -> bool,
+    ) -> Result<Bytes, RequestError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(QUESTION, Uuid::new_v4().to_string());
         let put = |whom, timeout| {
-            let (to, question) =
-                (if whom == Whom::One { subject.to_owned() } else { to_all(subject) }, question.clone());
-            async move { answer(self.ask(to, HeaderMap::new(), question, timeout).await?) }
+            let to = if whom == Whom::One { subject.to_owned() } else { to_all(subject) };
+            let (headers, question) = (headers.clone(), question.clone());
+            async move { answer(self.ask(to, headers, question, timeout).await?) }
         };
         let repeated = || {
             self.metrics().reads_repeated.inc();
         };
-        put_until_answered(put, repeated, timeout).await
+        put_until_answered(put, repeated, timeout, is_final).await
     }
 }
 
-async fn put_until_answered<P, F>(put: P, repeated: impl Fn(), timeout: Duration) -> Result<Bytes, RequestError>
+async fn put_until_answered<P, F>(
+    put: P,
+    repeated: impl Fn(),
+    timeout: Duration,
+    is_final: impl Fn(&Bytes) -> bool,
+) -> Result<Bytes, RequestError>
 where
     P: Fn(Whom, Duration) -> F,
     F: Future<Output = Result<Bytes, RequestError>>,
@@ -57,11 +78,16 @@ where
     let (mut now, mut silence) = (Instant::now(), SILENCE);
     let end = now + timeout;
     let mut open = FuturesUnordered::from_iter([put(Whom::One, timeout)]);
+    // The newest answer that is not final.
+    let mut unable = None;
     loop {
         tokio::select! {
             Some(answer) = open.next() => match answer {
-                Ok(_) | Err(RequestError::NoResponders) => return answer,
-                Err(_) if open.is_empty() => return answer,
+                Ok(answer) if is_final(&answer) || open.is_empty() => return Ok(answer),
+                Ok(answer) => unable = Some(answer),
+                Err(error) if open.is_empty() => return unable.ok_or(error),
+                // It costs nobody anything to ask again soon, and somebody may begin to serve.
+                Err(RequestError::NoResponders) => silence = SILENCE,
                 Err(error) => tracing::debug!(%error, "one of the times that a question was put"),
             },
             () = sleep_until(now + silence) => {
@@ -97,7 +123,7 @@ mod tests {
                 if took < left { answer } else { Err(RequestError::TimedOut) }
             }
         };
-        let answer = put_until_answered(put, || (), 10 * SECOND).await;
+        let answer = put_until_answered(put, || (), 10 * SECOND, |answer| *answer == "yes").await;
         (answer, times.into_inner(), began.elapsed())
     }
 
@@ -141,9 +167,38 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn that_nobody_is_there_is_told_at_once() {
-        let nobody = || Err(RequestError::NoResponders);
-        let (answer, _, took) = ask(|time| (if time == 0 { 60 * SECOND } else { SECOND / 10 }, nobody())).await;
+        let (answer, times, took) = ask(|_| (SECOND / 10, Err(RequestError::NoResponders))).await;
         assert!(matches!(answer, Err(RequestError::NoResponders)));
-        assert_eq!(took, SECOND + SECOND / 10);
+        assert_eq!((times.len(), took), (1, SECOND / 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_to_put_it_to_again_says_nothing_about_the_one_that_has_it() {
+        let nobody = || (SECOND / 10, Err(RequestError::NoResponders));
+        let (answer, _, took) = ask(|time| if time == 0 { (5 * SECOND / 2, yes()) } else { nobody() }).await;
+        assert!(answer.is_ok());
+        assert_eq!(took, 5 * SECOND / 2);
+        // Who comes meanwhile is found within a second.
+        let (answer, times, took) = ask(|time| match time {
+            0 => (60 * SECOND, yes()),
+            4 => (SECOND / 10, yes()),
+            _ => nobody(),
+        })
+        .await;
+        assert!(answer.is_ok());
+        assert_eq!((times.len(), took), (5, 4 * SECOND + SECOND / 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_quick_word_of_one_that_cannot_answer_leaves_the_answer_to_another() {
+        let unable = || (SECOND / 10, Ok(Bytes::from_static(b"unable")));
+        let (answer, _, took) = ask(|time| if time == 0 { (6 * SECOND / 5, yes()) } else { unable() }).await;
+        assert_eq!(answer.unwrap(), "yes");
+        assert_eq!(took, 6 * SECOND / 5);
+        // It is told if there is nothing better: at once if nothing else is open, otherwise in the end.
+        let (answer, times, took) = ask(|_| unable()).await;
+        assert_eq!((answer.unwrap(), times.len(), took), (Bytes::from_static(b"unable"), 1, SECOND / 10));
+        let (answer, _, took) = ask(|time| if time == 0 { (60 * SECOND, yes()) } else { unable() }).await;
+        assert_eq!((answer.unwrap(), took), (Bytes::from_static(b"unable"), 10 * SECOND));
     }
 }

@@ -97,6 +97,7 @@ pub(crate) fn answer(reply: Message) -> Result<Bytes, RequestError> {
     }
 }
 
-fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+/// A header of a message.
+pub(crate) fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     message.headers.as_ref().and_then(|headers| headers.get(name)).map(AsRef::as_ref)
 }

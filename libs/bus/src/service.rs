@@ -1,9 +1,10 @@
 //! Request/reply services, in the broker's micro service form, so that operators see them with `nats micro`.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_nats::Message;
 use async_nats::service::{Request, ServiceExt, error};
@@ -15,7 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::request::OVERLOADED;
+use crate::read::QUESTION;
+use crate::request::{OVERLOADED, header};
 use crate::{BROKER_TIMEOUT, Bus, SubscribeError};
 
 /// Requests that may wait, unless something else is said.
@@ -150,31 +152,73 @@ pub async fn serve(
 struct Room {
     places: Arc<Semaphore>,
     slots: Arc<Semaphore>,
+    in_hand: InHand,
 }
 
 impl Room {
     fn new(Slots { working, waiting }: Slots) -> Self {
         let working = working.max(1);
-        Self { places: Arc::new(Semaphore::new(working + waiting)), slots: Arc::new(Semaphore::new(working)) }
+        Self {
+            places: Arc::new(Semaphore::new(working + waiting)),
+            slots: Arc::new(Semaphore::new(working)),
+            in_hand: InHand::default(),
+        }
     }
 
     fn begin(&self, working: &mut JoinSet<()>, request: Request, handler: Handler) {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
-        working.spawn(answer(request, handler, place, Arc::clone(&self.slots)));
+        let taken = self.in_hand.take(&request.message);
+        let slots = Arc::clone(&self.slots);
+        working.spawn(async move {
+            let _taken = taken;
+            answer(request, handler, place, slots).await;
+        });
     }
 
-    /// Others were asked the same, so one that has no place leaves it to them without a word.
+    /// Others were asked the same, and fresh requests go before: who has it in hand already, or has no idle slot, leaves
+    /// it to them without a word.
     fn begin_too(&self, working: &mut JoinSet<()>, bus: &Bus, question: Message, handler: Handler) {
-        let (Ok(place), Some(reply)) = (Arc::clone(&self.places).try_acquire_owned(), question.reply) else { return };
-        let (slots, client) = (Arc::clone(&self.slots), bus.client().clone());
+        let (Some(taken), Some(reply)) = (self.in_hand.take(&question), question.reply) else { return };
+        let idle = |semaphore: &Arc<Semaphore>| Arc::clone(semaphore).try_acquire_owned();
+        let (Ok(place), Ok(slot)) = (idle(&self.places), idle(&self.slots)) else {
+            bus.metrics().reads_left.inc();
+            return;
+        };
+        let client = bus.client().clone();
         working.spawn(async move {
-            let _place = place;
-            // The semaphore is never closed.
-            let _slot = slots.acquire().await;
+            let _held = (taken, place, slot);
             if let Err(error) = client.publish(reply, handler(question.payload).await).await {
                 tracing::warn!(subject = %question.subject, %error, "an answer could not be sent");
             }
         });
+    }
+}
+
+/// Ids of the questions that are worked on, or wait for that.
+#[derive(Clone, Default)]
+struct InHand(Arc<Mutex<HashSet<String>>>);
+
+impl InHand {
+    /// None if it is in hand already, or has no id.
+    fn take(&self, question: &Message) -> Option<Taken> {
+        let id = header(question, QUESTION)?.to_owned();
+        self.lock().insert(id.clone()).then(|| Taken { id, in_hand: self.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A question in hand, until it is dropped.
+struct Taken {
+    id: String,
+    in_hand: InHand,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.in_hand.lock().remove(&self.id);
     }
 }
 

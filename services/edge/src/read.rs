@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::{Bus, RequestError};
 use roadstead_door::deadline::Deadline;
-use roadstead_door::status::{busy, decode, unavailable};
+use roadstead_door::status::{busy, decode, is_final, unavailable};
 use roadstead_door::{Call, Reply};
 use roadstead_proto::api::datamodel::WorkspaceSelector;
 use roadstead_proto::api::v1::{GetSandboxRequest, SandboxResponse};
@@ -63,7 +63,7 @@ pub(crate) async fn sandbox_id(
 async fn send(bus: &Bus, subject: &str, request: Bytes, deadline: Deadline) -> Result<Reply, Status> {
     let mut attempts = Attempts::begin(Instant::now(), deadline.instant);
     loop {
-        let missed = match bus.read(subject, request.clone(), attempts.left(Instant::now())).await {
+        let missed = match bus.read(subject, request.clone(), attempts.left(Instant::now()), is_final).await {
             Ok(reply) => match told(reply) {
                 Err(status) if status.code() == Code::Unavailable => Missed::Unable(status),
                 told => return told,

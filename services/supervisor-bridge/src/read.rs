@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use roadstead_bus::RequestError;
 use roadstead_door::deadline::Deadline;
-use roadstead_door::status::{busy, decode, unavailable};
+use roadstead_door::status::{busy, decode, is_final, unavailable};
 use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::read_reply::Outcome;
 use roadstead_proto::internal::{Principal, ReadReply, ReadRequest, SandboxIdentity};
@@ -75,7 +75,7 @@ async fn send(bridge: &Bridge, call: ConfigCall, request: Bytes, deadline: Deadl
     let subject = subject::config(Door::Sandbox, call);
     let unserved = Instant::now() + UNSERVED;
     loop {
-        match bridge.bus.read(&subject, request.clone(), deadline.remaining()).await {
+        match bridge.bus.read(&subject, request.clone(), deadline.remaining(), is_final).await {
             Ok(reply) => return Ok(reply),
             Err(RequestError::TimedOut) => return Err(Status::deadline_exceeded("no answer in time")),
             Err(RequestError::NoResponders) if Instant::now() < unserved => tokio::time::sleep(PAUSE).await,

@@ -3,8 +3,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 use roadstead_bus::Bus;
 use roadstead_bus::pull::{self, Delivery};
 use roadstead_proto::role::Role;
@@ -15,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::world::{LONG, Log, Running, World, connect, keep_topology, lines, log};
+use crate::world::{LONG, Log, Running, World, connect, keep_topology, lines, log, metric};
 
 const SUBJECT: &str = "roadstead.command.CreateSandbox";
 
@@ -379,15 +377,6 @@ async fn what_one_replica_does_not_understand_is_taken_by_one_that_does_and_coun
 
 fn stalls(bus: &Bus) -> f64 {
     metric(bus, "broker_stalls_total{consumer=\"admission-commands\"}")
-}
-
-/// A metric of a connection; zero if it is not there.
-fn metric(bus: &Bus, series: &str) -> f64 {
-    let (mut registry, mut text) = (Registry::default(), String::new());
-    bus.register(&mut registry);
-    encode(&mut text, &registry).unwrap();
-    let value = text.lines().find_map(|line| line.strip_prefix(series));
-    value.map_or(0.0, |value| value.trim().parse().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use roadstead_testkit::eventually;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::world::{LONG, Running, World};
+use crate::world::{LONG, Log, Running, World, log, metric};
 
 const SUBJECT: &str = "roadstead.read.GetSandbox";
 
@@ -21,6 +21,10 @@ fn service(bus: Bus, slots: impl Into<Slots>, endpoints: Vec<Endpoint>) -> Runni
 
 fn echo() -> Vec<Endpoint> {
     vec![Endpoint::new(SUBJECT, |request| async move { request })]
+}
+
+async fn read(bus: &Bus, question: &str, timeout: Duration) -> Result<Bytes, RequestError> {
+    bus.read(SUBJECT, Bytes::copy_from_slice(question.as_bytes()), timeout, |_| true).await
 }
 
 async fn is_served(bus: &Bus) {
@@ -127,17 +131,16 @@ async fn a_question_is_answered_though_all_but_one_replica_hang() {
     }
     let echo = vec![Endpoint::read(SUBJECT, |request| async move { request })];
     let lives = service(world.bus(Role::Watch).await, 64, echo);
-    eventually(LONG, "one lives", || edge.read(SUBJECT, "?".into(), LONG)).await;
+    eventually(LONG, "one lives", || read(&edge, "?", LONG)).await;
     let mut questions = JoinSet::new();
     for number in 0..32 {
         let edge = edge.clone();
-        let question = Bytes::from(number.to_string());
-        questions.spawn(async move { (edge.read(SUBJECT, question.clone(), LONG).await, question) });
+        questions.spawn(async move {
+            let question = number.to_string();
+            assert_eq!(read(&edge, &question, LONG).await.unwrap(), question);
+        });
     }
-    while let Some(asked) = questions.join_next().await {
-        let (answer, question) = asked.unwrap();
-        assert_eq!(answer.unwrap(), question);
-    }
+    questions.join_all().await;
     // What has an effect is not put to all.
     let (admin, told) = ("roadstead.admin.MintSandboxToken", Arc::new(Semaphore::new(0)));
     let count = Arc::clone(&told);
@@ -146,11 +149,95 @@ async fn a_question_is_answered_though_all_but_one_replica_hang() {
         std::future::pending::<Bytes>()
     })];
     let served = service(world.bus(Role::Admission).await, 4, once);
-    let asked = edge.read(admin, Bytes::new(), Duration::from_secs(3)).await;
-    assert!(matches!(asked, Err(RequestError::NoResponders)), "{asked:?}");
-    assert!(told.available_permits() <= 1);
+    eventually(LONG, "it is told once", || async {
+        let asked = edge.read(admin, Bytes::new(), Duration::from_secs(3), |_| true).await;
+        matches!(asked, Err(RequestError::TimedOut))
+    })
+    .await;
+    assert_eq!(told.available_permits(), 1);
     for running in hanging.into_iter().chain([served]) {
         running.abort().await;
     }
     lives.stop().await;
+}
+
+/// Notes what it begins to work on, and answers when the gate lets it.
+fn gated(begun: &Log<Bytes>, gate: &Arc<Semaphore>) -> Vec<Endpoint> {
+    let (begun, gate) = (Arc::clone(begun), Arc::clone(gate));
+    vec![Endpoint::read(SUBJECT, move |question: Bytes| {
+        begun.lock().unwrap().push(question.clone());
+        let gate = Arc::clone(&gate);
+        async move {
+            let _pass = gate.acquire().await.unwrap();
+            question
+        }
+    })]
+}
+
+/// Replicas with closed gates, each of which is at work, and what they begin.
+struct AtWork {
+    edge: Bus,
+    buses: [Bus; 2],
+    replicas: [Running<()>; 2],
+    begun: [Log<Bytes>; 2],
+    gate: Arc<Semaphore>,
+    _before: JoinSet<Result<Bytes, RequestError>>,
+}
+
+impl AtWork {
+    async fn start(world: &World, slots: usize) -> Self {
+        let edge = world.bus(Role::Edge).await;
+        let (begun, gate) = ([log(), log()], Arc::new(Semaphore::new(0)));
+        let buses = [world.bus(Role::Watch).await, world.bus(Role::Watch).await];
+        let replicas = [0, 1].map(|number| service(buses[number].clone(), slots, gated(&begun[number], &gate)));
+        let mut before = JoinSet::new();
+        eventually(LONG, "both are at work", || {
+            let edge = edge.clone();
+            before.spawn(async move { edge.request(SUBJECT, "before".into(), LONG).await });
+            let all = begun.iter().all(|begun| !begun.lock().unwrap().is_empty());
+            async move { all }
+        })
+        .await;
+        Self { edge, buses, replicas, begun, gate, _before: before }
+    }
+
+    /// How often each has begun to work on this.
+    fn begun(&self, question: &str) -> [usize; 2] {
+        let count = |begun: &Log<Bytes>| begun.lock().unwrap().iter().filter(|begun| *begun == question).count();
+        self.begun.each_ref().map(count)
+    }
+
+    async fn stop(self) {
+        self.gate.add_permits(1000);
+        for running in self.replicas {
+            running.stop().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_replica_works_on_a_question_twice_at_a_time() {
+    let world = World::new().await;
+    let at_work = AtWork::start(&world, 512).await;
+    // It is asked again after one second and after three.
+    let asked = read(&at_work.edge, "x", Duration::from_secs(6)).await;
+    assert!(matches!(asked, Err(RequestError::TimedOut)), "{asked:?}");
+    assert!(metric(&at_work.edge, "broker_reads_repeated_total") >= 2.0);
+    assert_eq!(at_work.begun("x"), [1, 1]);
+    at_work.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_an_idle_slot_leaves_a_copy_to_the_others() {
+    let world = World::new().await;
+    let at_work = AtWork::start(&world, 1).await;
+    let edge = at_work.edge.clone();
+    let asked = tokio::spawn(async move { read(&edge, "x", LONG).await });
+    let left = || async { at_work.buses.iter().any(|bus| metric(bus, "broker_reads_left_total") >= 1.0) };
+    eventually(LONG, "the copy is left to the one that has it", left).await;
+    at_work.gate.add_permits(1000);
+    assert_eq!(asked.await.unwrap().unwrap(), "x");
+    let begun = at_work.begun("x");
+    assert_eq!(begun.iter().sum::<usize>(), 1, "{begun:?}");
+    at_work.stop().await;
 }

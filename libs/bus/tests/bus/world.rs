@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use roadstead_bus::permissions::{Auth, limits_and_users};
 use roadstead_bus::{Bus, ConnectSettings, topology};
 use roadstead_proto::role::Role;
@@ -120,4 +122,13 @@ pub(crate) async fn lines<T: Clone>(log: &Log<T>, count: usize) -> Vec<T> {
         async move { if lines.len() >= count { Ok(lines) } else { Err(format!("{} so far", lines.len())) } }
     })
     .await
+}
+
+/// A metric of a connection; zero if it is not there.
+pub(crate) fn metric(bus: &Bus, series: &str) -> f64 {
+    let (mut registry, mut text) = (Registry::default(), String::new());
+    bus.register(&mut registry);
+    encode(&mut text, &registry).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(series));
+    value.map_or(0.0, |value| value.trim().parse().unwrap())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use roadstead_bus::Bus;
+use roadstead_door::status::is_final;
 use roadstead_proto::internal::read_reply::Outcome;
 use roadstead_proto::internal::{ReadReply, SandboxEntriesReply, SandboxEntriesRequest};
 use roadstead_proto::subject;
@@ -172,7 +173,7 @@ impl Wanted {
 async fn request(bus: &Bus, batch: &[(Uuid, Waiters)]) -> Result<SandboxEntriesReply, &'static str> {
     let sandbox_ids = batch.iter().map(|(id, _)| id.to_string()).collect();
     let request = SandboxEntriesRequest { sandbox_ids }.encode_to_vec();
-    let reply = bus.read(subject::READ_SANDBOX_ENTRIES, request.into(), PATIENCE).await.map_err(|error| {
+    let reply = bus.read(subject::READ_SANDBOX_ENTRIES, request.into(), PATIENCE, is_final).await.map_err(|error| {
         tracing::debug!(%error, "no entries");
         "no answer"
     })?;
