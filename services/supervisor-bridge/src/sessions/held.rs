@@ -35,6 +35,8 @@ pub(crate) struct Entering<'a> {
     pub(crate) sandbox_id: Uuid,
     pub(crate) generation: u64,
     pub(crate) token_expires: SystemTime,
+    /// Whether it came where a bridge sent it.
+    pub(crate) redirected: bool,
     /// Whether its hello said that it observes the readiness of providers.
     pub(crate) readiness_announced: bool,
     /// From when on it may be handed over for the sake of balance. None: its supervisor follows no redirect.
@@ -56,7 +58,7 @@ pub(super) struct Held {
 
 struct Told {
     orders: Orders,
-    /// The end of the token about which its supervisor was asked to connect again.
+    /// The end of the token with which its supervisor was sent here, or asked to connect again.
     asked: Option<SystemTime>,
     known: Known,
     missed_something: bool,
@@ -72,11 +74,22 @@ pub(crate) struct Place {
 
 impl Held {
     pub(super) fn new(entering: Entering<'_>) -> Self {
-        let Entering { generation, token_expires, readiness_announced, movable_at, known, outbox, reporter, .. } =
-            entering;
+        let Entering {
+            sandbox_id: _,
+            generation,
+            token_expires,
+            redirected,
+            readiness_announced,
+            movable_at,
+            known,
+            outbox,
+            reporter,
+        } = entering;
         let orders = Orders { close: None, token_expires };
         let readiness = Readiness::new(reporter.session_id(), readiness_announced);
-        let told = Mutex::new(Told { orders, asked: None, known, missed_something: false, readiness });
+        // Who was sent here with this token is not sent on with it, or would go round and round.
+        let asked = redirected.then_some(token_expires);
+        let told = Mutex::new(Told { orders, asked, known, missed_something: false, readiness });
         Self { generation, movable_at, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
     }
 
@@ -110,13 +123,12 @@ impl Held {
         orders.token_expires = orders.token_expires.max(expires);
     }
 
-    /// Asks its supervisor to connect again there, if its token has run out, which it was not asked about, and if it has been
-    /// here long enough to be moved.
-    pub(super) fn ask_over_age(&self, now: SystemTime, settled: Instant, to: &Arc<SessionRedirect>) {
+    /// Asks its supervisor to connect again there, if its token has run out and it was not sent anywhere with it.
+    pub(super) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
         let mut told = self.told();
         let expires = told.orders.token_expires;
         let is_news = expires <= now && told.asked != Some(expires);
-        if is_news && told.orders.close.is_none() && self.is_movable(settled) {
+        if is_news && told.orders.close.is_none() && self.follows_redirects() {
             told.asked = Some(expires);
             drop(told);
             self.outbox.ask(Arc::clone(to));
