@@ -79,3 +79,13 @@ fn a_session_is_asked_once_about_each_token_but_not_about_the_one_that_it_was_se
         assert_eq!(session.asked(expires + 959 * SECOND), 1);
     }
 }
+
+#[test]
+fn who_is_asked_before_it_is_accepted_hears_of_it_after() {
+    let expires = SystemTime::now();
+    let mut session = Session::enter(false, expires);
+    session.look(expires + 59 * SECOND);
+    assert_eq!(session.sent(), []);
+    session.outbox.accept();
+    assert!(matches!(session.sent()[..], [Payload::SessionAccepted(_), Payload::SessionRedirect(_)]));
+}
