@@ -14,6 +14,9 @@ use crate::over::Known;
 use crate::readiness::{Readiness, Refused};
 use crate::reporter::Reporter;
 
+/// How long a session outlives its token: the leeway that its verification has too.
+const LEEWAY: Duration = Duration::from_secs(60);
+
 /// What a session is told from outside.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
@@ -28,6 +31,13 @@ pub(crate) struct Close {
     pub(crate) at: Instant,
     pub(crate) end: End,
     pub(crate) to: Option<Arc<SessionRedirect>>,
+}
+
+impl Orders {
+    /// The session stands until then, unless a newer token is seen here.
+    pub(crate) fn token_limit(&self) -> SystemTime {
+        self.token_expires + LEEWAY
+    }
 }
 
 /// A session as it enters.
@@ -51,6 +61,8 @@ pub(super) struct Held {
     /// Of the token that it was opened with.
     generation: u64,
     movable_at: Option<Instant>,
+    /// How long after the end of its token its supervisor is asked to connect again.
+    ask_after: Duration,
     told: Mutex<Told>,
     outbox: Arc<Outbox>,
     reporter: Arc<Reporter>,
@@ -90,7 +102,9 @@ impl Held {
         // Who was sent here with this token is not sent on with it, or would go round and round.
         let asked = redirected.then_some(token_expires);
         let told = Mutex::new(Told { orders, asked, known, missed_something: false, readiness });
-        Self { generation, movable_at, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
+        // Late: a supervisor that may refresh its token again, after an outage, does so by itself. Each at its own moment.
+        let ask_after = LEEWAY.mul_f64(0.5 + rand::random::<f64>() / 4.0);
+        Self { generation, movable_at, ask_after, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
     }
 
     pub(super) const fn generation(&self) -> u64 {
@@ -123,11 +137,12 @@ impl Held {
         orders.token_expires = orders.token_expires.max(expires);
     }
 
-    /// Asks its supervisor to connect again there, if its token has run out and it was not sent anywhere with it.
+    /// Asks its supervisor to connect again there, if its token has run out a while ago and it was not sent anywhere with
+    /// it.
     pub(super) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
         let mut told = self.told();
         let expires = told.orders.token_expires;
-        let is_news = expires <= now && told.asked != Some(expires);
+        let is_news = expires + self.ask_after <= now && told.asked != Some(expires);
         if is_news && told.orders.close.is_none() && self.follows_redirects() {
             told.asked = Some(expires);
             drop(told);

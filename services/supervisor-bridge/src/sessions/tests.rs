@@ -71,7 +71,8 @@ fn a_session_is_asked_once_about_each_token_but_not_about_the_one_that_it_was_se
     for redirected in [false, true] {
         let mut session = Session::enter(redirected, expires);
         session.outbox.accept();
-        assert_eq!(session.asked(expires - SECOND), 0);
+        // Time for it to refresh its token by itself.
+        assert_eq!(session.asked(expires + 29 * SECOND), 0);
         assert_eq!(session.asked(expires + 59 * SECOND), usize::from(!redirected), "{redirected}");
         assert_eq!(session.asked(expires + 59 * SECOND), 0);
         session.sessions.token_refreshed(SANDBOX, expires + 900 * SECOND);
@@ -88,4 +89,16 @@ fn who_is_asked_before_it_is_accepted_hears_of_it_after() {
     assert_eq!(session.sent(), []);
     session.outbox.accept();
     assert!(matches!(session.sent()[..], [Payload::SessionAccepted(_), Payload::SessionRedirect(_)]));
+}
+
+#[test]
+fn sessions_are_not_all_asked_in_one_instant() {
+    let expires = SystemTime::now();
+    let mut sessions: Vec<_> = (0..100).map(|_| Session::enter(false, expires)).collect();
+    sessions.iter().for_each(|session| session.outbox.accept());
+    let asked: Vec<usize> = (30..=45)
+        .map(|second| sessions.iter_mut().map(|session| session.asked(expires + second * SECOND)).sum())
+        .collect();
+    assert_eq!(asked.iter().sum::<usize>(), 100, "with a quarter of the leeway left: {asked:?}");
+    assert!(asked.iter().all(|asked| *asked < 50), "{asked:?}");
 }

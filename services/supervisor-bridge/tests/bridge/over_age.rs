@@ -18,7 +18,8 @@ use crate::world::{BridgeProcess, LONG, World, with_token};
 const LIFETIME: Duration = Duration::from_secs(900);
 /// How long a token counts beyond its end.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// Until a token's limit, when its session is opened: renewals, with which supervisors are asked, come every 5 s.
+/// Until a token's limit, when its session is opened: it is asked up to 15 s before that, with a renewal, which comes every
+/// 5 s.
 const LEFT: Duration = Duration::from_secs(16);
 
 /// What one was told whose session outlives its token.
