@@ -25,22 +25,17 @@ pub(crate) async fn run(bridge: Arc<Bridge>, stop: CancellationToken) -> Result<
 }
 
 async fn follow(bridge: &Bridge) -> Result<(), SubscribeError> {
-    // The feed tells of a gap with the next message; whoever waits for none is told of a new connection itself.
-    let mut reconnects = bridge.bus.reconnects();
     let mut feed = Feed::follow(&bridge.bus, Bucket::Sandboxes).await?;
     // What was stored before the subscription stood was told to nobody here.
     bridge.sessions.missed_something();
-    loop {
-        let news = tokio::select! {
-            news = feed.next() => news,
-            Ok(()) = reconnects.changed() => Some(News::Gap),
-        };
+    // A gap is told with the first message after it. Beats come each second, as long as anybody feeds the projection.
+    while let Some(news) = feed.next().await {
         match news {
-            Some(News::Stored(stored)) => heard(bridge, stored),
-            Some(News::Gap) => bridge.sessions.missed_something(),
-            None => return Err(SubscribeError::Closed),
+            News::Stored(stored) => heard(bridge, stored),
+            News::Gap => bridge.sessions.missed_something(),
         }
     }
+    Err(SubscribeError::Closed)
 }
 
 fn heard(bridge: &Bridge, Stored { key, value, .. }: Stored) {
