@@ -139,7 +139,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         sandboxes: Bucket::new(&bus, Name::Sandboxes),
         sessions: Arc::new(Sessions::default()),
         peers: Mutex::default(),
-        advertise,
+        advertise: advertise.flatten(),
         rebalance,
         delivery: config_delivery_mode,
         logs: logs::Logs::default(),
