@@ -45,9 +45,9 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub reread_seconds: u64,
     /// Where supervisors that other bridges hand over reach this one, such as https://bridge-1.example:17671; {hostname}
-    /// in it stands for the name of this machine or container. Without it none is handed over to it
+    /// in it stands for the name of this machine or container. Without it, or empty, none is handed over to it
     #[arg(long, env = "ROADSTEAD_ADVERTISE", value_name = "URL", value_parser = advertised)]
-    pub advertise: Option<Endpoint>,
+    pub advertise: Option<Advertised>,
     /// Whether it hands sessions over, a few at a time, while the bridges hold very different numbers of them
     #[arg(long, env = "ROADSTEAD_REBALANCE", value_enum, default_value_t = Rebalance::Auto)]
     pub rebalance: Rebalance,
@@ -84,6 +84,9 @@ pub enum Rebalance {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(String);
 
+/// Where a bridge says that supervisors reach it; none if its setting is empty, as one that is passed through may be.
+pub type Advertised = Option<Endpoint>;
+
 /// It is not such a URL.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("must be http:// or https:// with a host and a port, of at most 256 bytes")]
@@ -115,14 +118,17 @@ impl FromStr for Endpoint {
 const HOSTNAME: &str = "{hostname}";
 
 /// An endpoint of this process, with its host's own name where that is asked for.
-fn advertised(text: &str) -> Result<Endpoint, String> {
+fn advertised(text: &str) -> Result<Advertised, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
     if !text.contains(HOSTNAME) {
-        return text.parse().map_err(|error: NotAnEndpoint| error.to_string());
+        return text.parse().map(Some).map_err(|error: NotAnEndpoint| error.to_string());
     }
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_err(|error| format!("the name of this machine cannot be read: {error}"))?;
     let text = text.replace(HOSTNAME, name.trim());
-    text.parse().map_err(|error: NotAnEndpoint| format!("{text}: {error}"))
+    text.parse().map(Some).map_err(|error: NotAnEndpoint| format!("{text}: {error}"))
 }
 
 /// The times of a session.
@@ -164,12 +170,27 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_address_is_none() {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            config: Config,
+        }
+        let parse =
+            |flag| <Flags as clap::Parser>::try_parse_from(["bridge", "--nats-url=nats://b:1", "--keys=k", flag]);
+        let advertise = |flag| parse(flag).map(|flags| flags.config.advertise.flatten());
+        assert_eq!(advertise("--advertise=").unwrap(), None);
+        assert_eq!(advertise("--advertise=http://b:1").unwrap(), Some(Endpoint("http://b:1".to_owned())));
+        assert!(advertise("--advertise= ").is_err());
+    }
+
+    #[test]
     #[cfg(target_os = "linux")]
     fn the_name_of_the_machine_is_filled_in_where_it_is_advertised_and_nowhere_else() {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-        let endpoint = advertised("http://{hostname}:17671").unwrap();
-        assert_eq!(endpoint.as_str(), format!("http://{}:17671", name.trim()));
-        assert_eq!(advertised("https://b:1").unwrap().as_str(), "https://b:1");
+        let endpoint = |text| advertised(text).unwrap().unwrap();
+        assert_eq!(endpoint("http://{hostname}:17671").as_str(), format!("http://{}:17671", name.trim()));
+        assert_eq!(endpoint("https://b:1").as_str(), "https://b:1");
         assert!(advertised("http://{host}:1").is_err());
         assert!("http://{hostname}:1".parse::<Endpoint>().is_err(), "what another bridge says is taken as it is");
     }

@@ -107,7 +107,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     let keys = keys.load(ROLE)?;
     let id = Uuid::new_v4();
     let service = Service::start(ROLE, &admin).await?;
-    let latches = ["broker", "topology", "renewal"].map(|name| service.readiness.latch(name));
+    let latches = ["broker", "topology", "renewal", "projection"].map(|name| service.readiness.latch(name));
     let tls = tls_cert.zip(tls_key).map(|(certificate, key)| tls::Files { certificate, key });
     let drain_deadline = service.drain_deadline();
     let settings = Settings { tls, drain: drain_deadline, ..Settings::at(listen) };
@@ -121,7 +121,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
     })
     .await?;
     service.metrics.register(|registry| bus.register(registry));
-    let [connected, topology_there, renewed] = latches;
+    let [connected, topology_there, renewed, projected] = latches;
     // Ends early only if the process is told to stop while the broker is away.
     let Some(client) = until(&shutdown, CommandClient::new(&bus, COMMANDS)).await else { return Ok(()) };
     let client = client?;
@@ -139,7 +139,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         sandboxes: Bucket::new(&bus, Name::Sandboxes),
         sessions: Arc::new(Sessions::default()),
         peers: Mutex::default(),
-        advertise,
+        advertise: advertise.flatten(),
         rebalance,
         delivery: config_delivery_mode,
         logs: logs::Logs::default(),
@@ -195,7 +195,7 @@ pub async fn run(config: Config, shutdown: Shutdown) -> anyhow::Result<()> {
         let (bus, endpoints) = (bridge.bus.clone(), vec![observe::endpoint(&bridge), handover::endpoint(&bridge)]);
         async move { service::serve(&bus, NAME, endpoints, SLOTS, stop).await }
     });
-    tasks.essential(Phase::Background, "projection", |stop| projection::run(Arc::clone(&bridge), stop));
+    tasks.essential(Phase::Background, "projection", |stop| projection::run(Arc::clone(&bridge), projected, stop));
     tasks.essential(Phase::Background, "presence", |stop| presence::run(Arc::clone(&bridge), stop));
     tasks.essential(Phase::Background, "measure", |stop| {
         let bridge = Arc::clone(&bridge);

@@ -126,7 +126,7 @@ impl Outbox {
         });
     }
 
-    /// Asks the supervisor, if it has been accepted, to connect again there. The session goes on.
+    /// Asks the supervisor, once it has been accepted, to connect again there. The session goes on.
     pub(crate) fn ask(&self, redirect: Arc<SessionRedirect>) {
         self.change(|state| state.redirect = Some(redirect));
     }
@@ -184,7 +184,9 @@ impl Outbox {
     fn next(&self, state: &mut State) -> Option<Result<GatewayMessage, Status>> {
         let now = Instant::now();
         state.waiting_since = None;
-        if let Some(redirect) = state.redirect.take().filter(|_| state.greeting == Greeting::Sent) {
+        if state.greeting == Greeting::Sent
+            && let Some(redirect) = state.redirect.take()
+        {
             let payload = Payload::SessionRedirect(SessionRedirect::clone(&redirect));
             return Some(Ok(GatewayMessage { payload: Some(payload) }));
         }

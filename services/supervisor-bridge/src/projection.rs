@@ -10,37 +10,36 @@ use roadstead_bus::SubscribeError;
 use roadstead_bus::feed::{Feed, News, Stored};
 use roadstead_proto::bucket::{Bucket, SandboxKey};
 use roadstead_proto::internal::SandboxEntry;
+use roadstead_service_kit::readiness::Latch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::bridge::Bridge;
 
-/// Follows it until `stop`.
+/// Follows it until `stop`. The latch is released at the first message: a broker that does not permit the subscription, for
+/// want of new permissions, says so to nobody who waits.
 ///
 /// # Errors
 ///
 /// If the connection to the broker was closed.
-pub(crate) async fn run(bridge: Arc<Bridge>, stop: CancellationToken) -> Result<(), SubscribeError> {
-    stop.run_until_cancelled(follow(&bridge)).await.unwrap_or(Ok(()))
+pub(crate) async fn run(bridge: Arc<Bridge>, latch: Latch, stop: CancellationToken) -> Result<(), SubscribeError> {
+    stop.run_until_cancelled(follow(&bridge, latch)).await.unwrap_or(Ok(()))
 }
 
-async fn follow(bridge: &Bridge) -> Result<(), SubscribeError> {
-    // The feed tells of a gap with the next message; whoever waits for none is told of a new connection itself.
-    let mut reconnects = bridge.bus.reconnects();
+async fn follow(bridge: &Bridge, latch: Latch) -> Result<(), SubscribeError> {
     let mut feed = Feed::follow(&bridge.bus, Bucket::Sandboxes).await?;
     // What was stored before the subscription stood was told to nobody here.
     bridge.sessions.missed_something();
-    loop {
-        let news = tokio::select! {
-            news = feed.next() => news,
-            Ok(()) = reconnects.changed() => Some(News::Gap),
-        };
+    let mut latch = Some(latch);
+    // A gap is told with the first message after it. Beats come each second, as long as anybody feeds the projection.
+    while let Some(news) = feed.next().await {
+        latch.take().into_iter().for_each(Latch::release);
         match news {
-            Some(News::Stored(stored)) => heard(bridge, stored),
-            Some(News::Gap) => bridge.sessions.missed_something(),
-            None => return Err(SubscribeError::Closed),
+            News::Stored(stored) => heard(bridge, stored),
+            News::Gap => bridge.sessions.missed_something(),
         }
     }
+    Err(SubscribeError::Closed)
 }
 
 fn heard(bridge: &Bridge, Stored { key, value, .. }: Stored) {

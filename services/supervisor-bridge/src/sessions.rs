@@ -106,10 +106,9 @@ impl Sessions {
     }
 
     /// Asks supervisors whose tokens have run out to connect again there, once for each token. Their sessions stand until
-    /// the tokens count no more. Who has just come by a redirect is left alone, or would be sent round and round.
+    /// the tokens count no more. Who came by a redirect is left alone until it has another token.
     pub(crate) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
-        let settled = Instant::now();
-        self.lock().values().for_each(|held| held.ask_over_age(now, settled, to));
+        self.lock().values().for_each(|held| held.ask_over_age(now, to));
     }
 
     /// How many there are.
@@ -147,3 +146,6 @@ impl Sessions {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

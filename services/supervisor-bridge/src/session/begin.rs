@@ -73,6 +73,7 @@ impl Session {
             sandbox_id,
             generation,
             token_expires,
+            redirected: hello.redirected,
             readiness_announced: hello.supports_provider_readiness,
             movable_at: movable_at(&hello, bridge.times.settle),
             known: Known::registered(registered.resource_version),

@@ -12,8 +12,6 @@ use crate::end::End;
 const ACCEPT: Duration = Duration::from_secs(1);
 /// How long a supervisor may leave unread what it was sent.
 const STALLED: Duration = Duration::from_secs(120);
-/// How long a session outlives its token: the leeway that its verification has too.
-const LEEWAY: Duration = Duration::from_secs(60);
 
 impl Session {
     /// Follows everything that concerns the session, to its end.
@@ -54,7 +52,7 @@ impl Session {
         if let Some(close) = orders.close.filter(|close| close.at <= now) {
             return Some(close.end);
         }
-        if clock::now() >= orders.token_expires + LEEWAY {
+        if clock::now() >= orders.token_limit() {
             return Some(End::TokenExpired);
         }
         if self.silent_at <= now {
@@ -91,7 +89,7 @@ impl Session {
     /// When something is due, if nothing happens before.
     fn wake_at(&self, now: Instant) -> Instant {
         let orders = self.place.orders();
-        let token = (orders.token_expires + LEEWAY).duration_since(clock::now()).unwrap_or_default();
+        let token = orders.token_limit().duration_since(clock::now()).unwrap_or_default();
         let accept = self.established.is_some().then_some(self.began + ACCEPT);
         let times = [
             Some(now + token),

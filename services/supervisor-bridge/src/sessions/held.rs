@@ -14,6 +14,9 @@ use crate::over::Known;
 use crate::readiness::{Readiness, Refused};
 use crate::reporter::Reporter;
 
+/// How long a session outlives its token: the leeway that its verification has too.
+const LEEWAY: Duration = Duration::from_secs(60);
+
 /// What a session is told from outside.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
@@ -30,11 +33,20 @@ pub(crate) struct Close {
     pub(crate) to: Option<Arc<SessionRedirect>>,
 }
 
+impl Orders {
+    /// The session stands until then, unless a newer token is seen here.
+    pub(crate) fn token_limit(&self) -> SystemTime {
+        self.token_expires + LEEWAY
+    }
+}
+
 /// A session as it enters.
 pub(crate) struct Entering<'a> {
     pub(crate) sandbox_id: Uuid,
     pub(crate) generation: u64,
     pub(crate) token_expires: SystemTime,
+    /// Whether it came where a bridge sent it.
+    pub(crate) redirected: bool,
     /// Whether its hello said that it observes the readiness of providers.
     pub(crate) readiness_announced: bool,
     /// From when on it may be handed over for the sake of balance. None: its supervisor follows no redirect.
@@ -49,6 +61,8 @@ pub(super) struct Held {
     /// Of the token that it was opened with.
     generation: u64,
     movable_at: Option<Instant>,
+    /// How long after the end of its token its supervisor is asked to connect again.
+    ask_after: Duration,
     told: Mutex<Told>,
     outbox: Arc<Outbox>,
     reporter: Arc<Reporter>,
@@ -56,7 +70,7 @@ pub(super) struct Held {
 
 struct Told {
     orders: Orders,
-    /// The end of the token about which its supervisor was asked to connect again.
+    /// The end of the token with which its supervisor was sent here, or asked to connect again.
     asked: Option<SystemTime>,
     known: Known,
     missed_something: bool,
@@ -72,12 +86,25 @@ pub(crate) struct Place {
 
 impl Held {
     pub(super) fn new(entering: Entering<'_>) -> Self {
-        let Entering { generation, token_expires, readiness_announced, movable_at, known, outbox, reporter, .. } =
-            entering;
+        let Entering {
+            sandbox_id: _,
+            generation,
+            token_expires,
+            redirected,
+            readiness_announced,
+            movable_at,
+            known,
+            outbox,
+            reporter,
+        } = entering;
         let orders = Orders { close: None, token_expires };
         let readiness = Readiness::new(reporter.session_id(), readiness_announced);
-        let told = Mutex::new(Told { orders, asked: None, known, missed_something: false, readiness });
-        Self { generation, movable_at, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
+        // Who was sent here with this token is not sent on with it, or would go round and round.
+        let asked = redirected.then_some(token_expires);
+        let told = Mutex::new(Told { orders, asked, known, missed_something: false, readiness });
+        // Late: a supervisor that may refresh its token again, after an outage, does so by itself. Each at its own moment.
+        let ask_after = LEEWAY.mul_f64(0.5 + rand::random::<f64>() / 4.0);
+        Self { generation, movable_at, ask_after, told, outbox: Arc::clone(outbox), reporter: Arc::clone(reporter) }
     }
 
     pub(super) const fn generation(&self) -> u64 {
@@ -110,13 +137,13 @@ impl Held {
         orders.token_expires = orders.token_expires.max(expires);
     }
 
-    /// Asks its supervisor to connect again there, if its token has run out, which it was not asked about, and if it has been
-    /// here long enough to be moved.
-    pub(super) fn ask_over_age(&self, now: SystemTime, settled: Instant, to: &Arc<SessionRedirect>) {
+    /// Asks its supervisor to connect again there, if its token has run out a while ago and it was not sent anywhere with
+    /// it.
+    pub(super) fn ask_over_age(&self, now: SystemTime, to: &Arc<SessionRedirect>) {
         let mut told = self.told();
         let expires = told.orders.token_expires;
-        let is_news = expires <= now && told.asked != Some(expires);
-        if is_news && told.orders.close.is_none() && self.is_movable(settled) {
+        let is_news = expires + self.ask_after <= now && told.asked != Some(expires);
+        if is_news && told.orders.close.is_none() && self.follows_redirects() {
             told.asked = Some(expires);
             drop(told);
             self.outbox.ask(Arc::clone(to));

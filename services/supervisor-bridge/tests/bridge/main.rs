@@ -13,4 +13,5 @@ mod push;
 mod readiness;
 mod reports;
 mod shelf;
+mod upgrade;
 mod world;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -25,6 +26,8 @@ use roadstead_proto::subject::{ConfigCall, Door, config};
 use roadstead_service_kit::status::{Code, Status};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+
+const BEAT: Duration = Duration::from_secs(1);
 
 /// What a configuration and an environment are, as far as these tests tell them apart.
 #[derive(Clone, Debug)]
@@ -96,6 +99,19 @@ impl Shelf {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         let entry = self.entry(sandbox_id, sequence, content).encode_to_vec();
         self.snapshots.update(&key, entry.into(), standing.revision).await.unwrap();
+    }
+
+    /// Beats in the projection, as watch does, until told to stop.
+    pub(crate) fn beat(&self, stop: CancellationToken) {
+        let (sandboxes, key) = (self.sandboxes.clone(), SandboxKey::Beat(Uuid::new_v4()).to_string());
+        let beating = async move {
+            loop {
+                // None while the broker is away.
+                let _beat = sandboxes.put_with_ttl(&key, Bytes::from_static(b"beat"), BEAT * 10).await.is_ok();
+                tokio::time::sleep(BEAT).await;
+            }
+        };
+        tokio::spawn(stop.run_until_cancelled_owned(beating));
     }
 
     /// Stores what the projection shows of the sandbox.

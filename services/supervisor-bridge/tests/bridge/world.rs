@@ -42,6 +42,8 @@ struct Flags {
 
 pub(crate) struct World {
     pub(crate) broker: Broker,
+    /// What it is configured with.
+    pub(crate) permissions: String,
     pub(crate) desk: Desk,
     pub(crate) shelf: Shelf,
     pub(crate) config_snapshot: Bus,
@@ -57,6 +59,7 @@ pub(crate) struct World {
 /// A bridge that runs in this process.
 pub(crate) struct BridgeProcess {
     pub(crate) address: SocketAddr,
+    admin: SocketAddr,
     pub(crate) shutdown: Shutdown,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -81,12 +84,13 @@ impl World {
         world
     }
 
-    /// As if no config-snapshot ran: nobody answers reads.
+    /// As if no config-snapshot ran: nobody answers reads. Watch beats.
     pub(crate) async fn without_reads() -> Self {
         let keyring = Keyring::generate(SystemTime::now()).unwrap();
         let users = keyring.export_broker();
         let users = users.users().flat_map(|(role, keys)| keys.iter().map(move |key| (role, key.clone())));
-        let broker = Broker::start(&limits_and_users(&Auth::Nkeys(users.collect()))).await;
+        let permissions = limits_and_users(&Auth::Nkeys(users.collect()));
+        let broker = Broker::start(&permissions).await;
         let keys = tempfile::tempdir().unwrap();
         let bridge_keys = keyring.export(Role::SupervisorBridge);
         bridge_keys.save(&keys.path().join("bridge.json")).unwrap();
@@ -100,9 +104,10 @@ impl World {
         let operator = connect(&broker, Role::Operator, &keyring.export(Role::Operator)).await;
         let watch = connect(&broker, Role::Watch, &keyring.export(Role::Watch)).await;
         let shelf = Shelf::new(&config_snapshot, &watch, keyring.export(Role::ConfigSnapshot).snapshots().unwrap());
+        shelf.beat(stop.clone());
         let signer = admission.token_signer().unwrap();
         let _stop = stop.clone().drop_guard();
-        Self { broker, desk, shelf, config_snapshot, edge, operator, signer, keys, stop, _stop }
+        Self { broker, permissions, desk, shelf, config_snapshot, edge, operator, signer, keys, stop, _stop }
     }
 
     /// What bridges tell each other from now on.
@@ -125,6 +130,13 @@ impl World {
 
     /// The same, with another way to the broker.
     pub(crate) async fn bridge_through(&self, broker: &str, flags: &[&str]) -> BridgeProcess {
+        let bridge = self.starting_bridge(broker, flags);
+        bridge.ready().await;
+        bridge
+    }
+
+    /// The same, which may not be ready yet.
+    pub(crate) fn starting_bridge(&self, broker: &str, flags: &[&str]) -> BridgeProcess {
         let (address, admin) = (free_address(), free_address());
         let keys = self.keys.path().join("bridge.json");
         let mut line = vec![
@@ -138,8 +150,7 @@ impl World {
         let config = Flags::parse_from(line).config;
         let shutdown = Shutdown::new();
         let task = tokio::spawn(roadstead_supervisor_bridge::run(config, shutdown.clone()));
-        eventually(LONG, "the bridge is ready", || async { is_ready(admin).await }).await;
-        BridgeProcess { address, shutdown, task }
+        BridgeProcess { address, admin, shutdown, task }
     }
 
     /// A token of the sandbox that was minted so long ago.
@@ -189,6 +200,20 @@ impl BridgeProcess {
 
     pub(crate) async fn client(&self) -> OpenShellClient<Channel> {
         OpenShellClient::connect(self.url()).await.unwrap()
+    }
+
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        eventually(LONG, "the bridge is ready", || async { is_ready(self.admin).await }).await;
+    }
+
+    /// Waits until it is not ready for want of this and nothing else.
+    pub(crate) async fn waits_for(&self, latch: &str) {
+        eventually(LONG, "the bridge waits for one thing", || async {
+            let answer = is_ready(self.admin).await.err().ok_or("it is ready".to_owned())?;
+            if answer.contains(&format!(r#""waiting_for":["{latch}"]"#)) { Ok(()) } else { Err(answer) }
+        })
+        .await;
     }
 
     /// Drains, and waits for the end.
