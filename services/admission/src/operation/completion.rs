@@ -102,7 +102,7 @@ fn provider(row: &row::Provider) -> Provider {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::sample;
 
@@ -110,14 +110,15 @@ mod tests {
         Loaded { attached_providers: vec![sample::provider("p", &["A"])], pending_receipts: true, ..sample::nothing() }
     }
 
-    /// A verdict on what is desired now.
-    fn verdict(
+    /// A verdict of the instance of [`sample::session`] on what is desired now.
+    pub(in crate::operation) fn verdict(
         state: ConfigurationAdmissionState,
         row: &row::Sandbox,
         loaded: &Loaded,
     ) -> SandboxConfigurationAdmission {
         let desired = desired(row, loaded);
         SandboxConfigurationAdmission {
+            instance_id: sample::session(40).instance_id,
             state: state.into(),
             policy_hash: desired.policy_hash,
             provider_env_revision: desired.provider_env_revision,
