@@ -60,7 +60,9 @@ impl Executor {
     /// The outcomes that were committed, in the order of the results.
     async fn outcomes(&self, results: &[Box<Opened>]) -> Result<Vec<Option<Outcome>>, FlightError> {
         let ids: Vec<Uuid> = results.iter().filter_map(|result| sandbox_id(result)).collect();
-        let batch = self.0.database.nothing_open(&ids).await?;
+        // The marks of all continue the trace of the first: what they set to work is joined in turn.
+        let traceparent = results.first().map_or("", |first| &first.traceparent);
+        let batch = self.0.database.nothing_open(&ids, traceparent).await?;
         let mut rows = batch.sandboxes.iter().map(|row| (row.id, row.clone())).collect();
         let (mut writes, mut unpublished) = (Vec::new(), Unpublished::default());
         let outcomes: Vec<_> = results
