@@ -3,6 +3,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use prost_types::Timestamp;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use roadstead_proto::api::v1::ReportPolicyStatusRequest;
 use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::{Principal, User};
@@ -11,8 +13,6 @@ use roadstead_proto::sealing::{DoorSeal, SecretKey};
 use roadstead_proto::subject;
 use roadstead_service_kit::bootstrap_token::Trust;
 use roadstead_service_kit::sandbox_token::TokenSigner;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 

@@ -40,7 +40,10 @@ impl Executor {
             Ok(_) => "committed",
             // Its rows were locked: nobody else has changed them.
             Err(error @ (FlightError::Bug(_) | FlightError::Guard(_))) => {
-                tracing::error!(error = error as &dyn std::error::Error, "a batch of results failed for a fault of ours");
+                tracing::error!(
+                    error = error as &dyn std::error::Error,
+                    "a batch of results failed for a fault of ours"
+                );
                 "fault"
             }
             Err(error) => {
@@ -50,9 +53,7 @@ impl Executor {
         };
         self.0.metrics.result_batches.get_or_create(&Reason { reason }).inc();
         match outcomes {
-            Ok(outcomes) => {
-                results.into_iter().zip(outcomes).map(|(result, outcome)| outcome.ok_or(result)).collect()
-            }
+            Ok(outcomes) => results.into_iter().zip(outcomes).map(|(result, outcome)| outcome.ok_or(result)).collect(),
             Err(_) => results.into_iter().map(Err).collect(),
         }
     }

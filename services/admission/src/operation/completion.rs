@@ -211,6 +211,10 @@ pub(super) mod tests {
             ..verdict(Accepted, &replaced, &settled)
         };
         replaced.status.configuration_admission = Some(other);
-        assert_eq!(at_creation(&replaced, false, &settled).state, State::Pending, "the session runs with something else");
+        assert_eq!(
+            at_creation(&replaced, false, &settled).state,
+            State::Pending,
+            "the session runs with something else"
+        );
     }
 }
