@@ -89,6 +89,11 @@ fn apart<Q, A>(waiting: &mut Vec<Asked<Q, A>>) -> (Vec<Q>, Vec<oneshot::Sender<A
 }
 
 fn tell<A>(callers: Vec<oneshot::Sender<A>>, answers: Vec<A>) {
+    let (asked, answered) = (callers.len(), answers.len());
+    if asked != answered {
+        tracing::error!(asked, answered, "a batch has not answered each of its questions");
+    }
+    debug_assert_eq!(asked, answered, "a batch answers each of its questions");
     for (caller, answer) in callers.into_iter().zip(answers) {
         // A caller that is gone by now needs no answer.
         drop(caller.send(answer));

@@ -54,14 +54,14 @@ impl Database {
 
     /// Locks those of these sandboxes that nobody else is at work on and of which nothing is open but what their row says: no
     /// operation behind a receipt, no revision of a policy, and the bridge of their session is not gone. Others are left
-    /// out. Attached providers are not read.
+    /// out. Attached providers are not read. What is written is published as part of that trace, if it is not empty.
     ///
     /// # Errors
     /// See [`FlightError`]; nothing is locked then.
-    pub async fn nothing_open(&self, ids: &[Uuid]) -> Result<Batch, FlightError> {
+    pub async fn nothing_open(&self, ids: &[Uuid], traceparent: &str) -> Result<Batch, FlightError> {
         let mut flight = Flight::default();
         flight.add(Step::plain(BEGIN));
-        let opened = flight.add(Step::new(OPEN, [value(String::new())]));
+        let opened = flight.add(Step::new(OPEN, [value(traceparent.to_owned())]));
         let locked = flight.add(sandbox::lock_free(ids.to_vec()));
         // A statement of its own, so that it sees what was committed before the locks were granted.
         let simple = flight.add(sandbox::nothing_open(ids.to_vec(), self.process_id()));

@@ -32,7 +32,7 @@ pub(crate) struct Again {
 /// A place among the slots, until it is dropped.
 #[derive(Debug)]
 pub(crate) enum Place<'a> {
-    /// Of a delivery that comes for the first time: it has the slot that pulled it.
+    /// Of a delivery that comes for the first time: it has whatever its queue gives to new ones.
     First,
     Again {
         _permit: SemaphorePermit<'a>,

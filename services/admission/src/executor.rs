@@ -128,17 +128,17 @@ impl Executor {
                 Ok(end) => return end,
                 Err(command) => command,
             };
+            // Before a slot: what finds no place is told so at once, and not behind others that take long.
+            let Some(_place) = self.0.again.place(queue, deliveries) else {
+                return self.crowded(&self.0.core.attempt(command)).await;
+            };
             let _slot = match queue {
                 // The pull loop counts them.
                 Queue::Commands => None,
                 // The semaphore is never closed.
                 Queue::Reports => self.0.report_slots.acquire().await.ok(),
             };
-            let attempt = self.0.core.attempt(command);
-            match self.0.again.place(queue, deliveries) {
-                Some(_place) => self.settle(&attempt, deliveries).await,
-                None => self.crowded(&attempt).await,
-            }
+            self.settle(&self.0.core.attempt(command), deliveries).await
         };
         match delivery.holding(work).await {
             End::PutBack(reason, pause) => {

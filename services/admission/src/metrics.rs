@@ -77,6 +77,9 @@ pub struct Metrics {
     pub effects_ended: Family<Reason, Counter>,
     /// Effects that operators settled, by what they found.
     pub effects_settled: Family<Reason, Counter>,
+    /// Transactions of results that came together, by how they ended: committed, given back to be settled one by one, or
+    /// given back for a fault of ours.
+    pub result_batches: Family<Reason, Counter>,
     /// Marks published, each once, by whoever deleted it.
     pub marks: Counter,
     /// Marks that were committed and not yet published.
@@ -121,6 +124,7 @@ impl Metrics {
             effects_started: Counter::default(),
             effects_ended: Family::default(),
             effects_settled: Family::default(),
+            result_batches: Family::default(),
             marks: Counter::default(),
             marks_waiting: Gauge::default(),
             marks_oldest_seconds: Gauge::default(),
@@ -176,6 +180,11 @@ impl Metrics {
         registry.register("effects_started", "Effects outside the database begun", effects_started.clone());
         registry.register("effects_ended", "Effects outside the database ended, by how", effects_ended.clone());
         registry.register("effects_settled", "Effects that operators settled, by outcome", effects_settled.clone());
+        registry.register(
+            "result_batches",
+            "Transactions of sessions' results that came together, by how they ended",
+            metrics.result_batches.clone(),
+        );
         registry.register("set_aside_kept", "Deliveries set aside that are kept", metrics.set_aside_kept.clone());
         registry.register("marks_published", "Marks published", metrics.marks.clone());
         registry.register("marks_waiting", "Marks committed and not published", metrics.marks_waiting.clone());

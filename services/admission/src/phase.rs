@@ -243,8 +243,11 @@ pub fn begin(row: &mut row::Sandbox, cause: &str, at: At<'_>) {
 /// to hand out a new token, so the present one stays good; the ended instance is told apart by its id, and its session
 /// stands until it ends or the new instance connects.
 fn restart(row: &mut row::Sandbox, at: At<'_>) {
+    let began = row.status.provisioning.as_ref().and_then(|provisioning| provisioning.admission_start_time);
     row.status.restart_count = row.status.restart_count.saturating_add(1);
     attempt(row, "restart", at);
+    // Of the generation, which stays: what was issued before it began is void.
+    row.status.provisioning.get_or_insert_default().admission_start_time = began;
 }
 
 /// A new window, and nothing admitted.
@@ -522,6 +525,8 @@ mod tests {
         assert_eq!(apply(&mut row, Event::Due, true, at(&ids, 6)), Applied::Changed);
         assert_eq!((row.phase, reason(&row), row.status.restart_count), (SandboxPhase::Starting, "Restarting", 1));
         assert_eq!(row.deadline, Some(at(&ids, 306).now));
+        let began = |row: &row::Sandbox| row.status.provisioning.as_ref().unwrap().admission_start_time;
+        assert_eq!(began(&row), Some(timestamp(sample::NOW)));
         assert_eq!((row.generation, &row.session), (before.generation, &before.session));
         assert_eq!(row.status.exit_code, Some(1), "until a new instance connects");
         let waiting = row.clone();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::world::{World, next, now};
 
-fn receipt(kind: Kind, s: &row::Sandbox, p: &row::Provider) -> row::ProviderReceipt {
+pub(crate) fn receipt(kind: Kind, s: &row::Sandbox, p: &row::Provider) -> row::ProviderReceipt {
     row::ProviderReceipt {
         id: Uuid::now_v7(),
         sandbox_id: s.id,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::world::{World, by_id, command, next, sandbox, session};
 
 /// Makes the process's row as if it had renewed last so many seconds ago, without a gap for so many before now.
-async fn age(world: &mut World, id: Uuid, renewed: u32, since: u32) {
+pub(crate) async fn age(world: &mut World, id: Uuid, renewed: u32, since: u32) {
     let sql = format!(
         "update roadstead.process set renewed_at = clock_timestamp() - interval '{renewed} seconds', \
          since = clock_timestamp() - interval '{since} seconds' where id = '{id}'"
@@ -18,7 +18,7 @@ async fn age(world: &mut World, id: Uuid, renewed: u32, since: u32) {
 }
 
 /// A sandbox with a session on a bridge, and that bridge renewed.
-async fn with_session(world: &World, w: &row::Workspace, name: &str, bridge: Uuid) -> row::Sandbox {
+pub(crate) async fn with_session(world: &World, w: &row::Workspace, name: &str, bridge: Uuid) -> row::Sandbox {
     let row = row::Sandbox { session: Some(session(bridge)), phase: SandboxPhase::Ready, ..sandbox(w, name) };
     world.write(vec![Write::InsertSandbox(row.clone())]).await;
     row

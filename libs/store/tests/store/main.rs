@@ -1,6 +1,7 @@
 //! The store against a real Postgres.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step fails the test")]
 
+mod batches;
 mod cleanup;
 mod completion;
 mod deadlines;

@@ -1,14 +1,20 @@
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use prost_types::Timestamp;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use roadstead_proto::api::v1::ReportPolicyStatusRequest;
 use roadstead_proto::internal::principal::Kind;
 use roadstead_proto::internal::{Principal, User};
 use roadstead_proto::method::Method;
 use roadstead_proto::sealing::{DoorSeal, SecretKey};
 use roadstead_proto::subject;
+use roadstead_service_kit::bootstrap_token::Trust;
 use roadstead_service_kit::sandbox_token::TokenSigner;
 use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -34,6 +40,41 @@ fn doors() -> Doors {
             bootstrap: None,
             refreshes: Limit::new(2, Duration::from_secs(60), 10),
         },
+    }
+}
+
+/// A platform that vouches for workloads.
+struct Platform {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl Platform {
+    fn new() -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).unwrap();
+        Self { key, random }
+    }
+
+    fn verifier(&self) -> BootstrapVerifier {
+        let (point, text) = (self.key.public_key().as_ref(), |bytes: &[u8]| BASE64URL.encode(bytes));
+        let key = json!({"kty": "EC", "kid": "k", "crv": "P-256", "x": text(&point[1..33]), "y": text(&point[33..])});
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), json!({"keys": [key]}).to_string()).unwrap();
+        let (issuer, audience) = ("platform".into(), "roadstead".into());
+        let trust = Trust { issuer, audience, subject: "{sandbox_id}".into(), keys: file.path().to_owned() };
+        BootstrapVerifier::load(&trust).unwrap()
+    }
+
+    /// A token of the workload that is this sandbox, issued at [`NOW`].
+    fn token(&self, sandbox: u128) -> String {
+        let subject = Uuid::from_u128(sandbox).to_string();
+        let claims = json!({"iss": "platform", "aud": "roadstead", "sub": subject, "iat": 0, "exp": 3600});
+        let part = |value: &Value| BASE64URL.encode(value.to_string());
+        let signed = format!("{}.{}", part(&json!({"alg": "ES256", "kid": "k"})), part(&claims));
+        let signature = self.key.sign(&self.random, signed.as_bytes()).unwrap();
+        format!("{signed}.{}", BASE64URL.encode(signature))
     }
 }
 
@@ -156,6 +197,37 @@ fn without_a_platform_nobody_has_a_token_issued_whatever_a_door_says() {
     let opened = doors.open(Queue::Reports, name, doors.supervisor(1, 0, 100), NOW).unwrap();
     assert_eq!(opened.command.refused, Some(Refusal::Unavailable));
     assert!(matches!(opened.command.caller, Caller::Sandbox { .. }), "vouched for by nobody");
+}
+
+#[test]
+fn whom_a_platform_vouches_for_its_token_says_and_not_a_door() {
+    let (mut doors, platform) = (doors(), Platform::new());
+    doors.opener.bootstrap = Some(platform.verifier());
+    let opened = |sandbox: u128, generation, token: String| {
+        let identity = SandboxIdentity { sandbox_id: Uuid::from_u128(sandbox).to_string(), generation, token };
+        let principal = Some(Principal { kind: Some(Kind::Sandbox(identity)) });
+        let name = Name::Report(Report::IssueSandboxToken);
+        let command = doors.open(Queue::Reports, name, principal, NOW).unwrap().command;
+        (command.caller, command.refused)
+    };
+    for (sandbox, generation, token) in [
+        (5, NO_GENERATION, platform.token(4)),
+        (4, 1, platform.token(4)),
+        (4, NO_GENERATION, Platform::new().token(4)),
+        (4, NO_GENERATION, String::new()),
+    ] {
+        let (caller, refused) = opened(sandbox, generation, token);
+        assert!(matches!(refused, Some(Refusal::Unauthenticated(_))), "{sandbox} {generation}: {refused:?}");
+        assert!(matches!(caller, Caller::Sandbox { .. }), "vouched for by nobody");
+    }
+    for _ in 0..2 {
+        let (caller, refused) = opened(4, NO_GENERATION, platform.token(4));
+        assert_eq!(refused, None);
+        let Caller::Bootstrap { id, issued_at } = caller else { panic!("{caller:?}") };
+        assert_eq!((id, issued_at), (Uuid::from_u128(4), NOW));
+    }
+    let (_, refused) = opened(4, NO_GENERATION, platform.token(4));
+    assert!(matches!(refused, Some(Refusal::Exhausted(_))), "{refused:?}");
 }
 
 #[test]

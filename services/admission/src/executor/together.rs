@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use roadstead_proto::subject::Report;
 use roadstead_service_kit::joined::Limits;
+use roadstead_store::FlightError;
 use roadstead_store::mutation::{Conclusion, Loaded, Outcome, Write};
 use roadstead_store::row::Sandbox;
 use uuid::Uuid;
@@ -16,6 +17,7 @@ use crate::attempt::{Next, Opened};
 use crate::caller::Caller;
 use crate::envelope::Queue;
 use crate::events::change;
+use crate::metrics::Reason;
 use crate::operation::Name;
 use crate::timer;
 
@@ -33,15 +35,35 @@ pub(super) fn may_be_joined(queue: Queue, command: &Opened, deliveries: u64) -> 
 impl Executor {
     /// Settles those of the results that can be settled together; in their order.
     pub(crate) async fn together(&self, results: Vec<Box<Opened>>) -> Vec<Answer> {
-        let parts = &self.0;
-        let ids: Vec<Uuid> = results.iter().filter_map(|result| sandbox_id(result)).collect();
-        let batch = match parts.database.nothing_open(&ids).await {
-            Ok(batch) => batch,
+        let outcomes = self.outcomes(&results).await;
+        let reason = match &outcomes {
+            Ok(_) => "committed",
+            // Its rows were locked: nobody else has changed them.
+            Err(error @ (FlightError::Bug(_) | FlightError::Guard(_))) => {
+                tracing::error!(
+                    error = error as &dyn std::error::Error,
+                    "a batch of results failed for a fault of ours"
+                );
+                "fault"
+            }
             Err(error) => {
-                tracing::debug!(%error, "results cannot be settled together now");
-                return results.into_iter().map(Err).collect();
+                tracing::debug!(%error, "results were not settled together");
+                "given_back"
             }
         };
+        self.0.metrics.result_batches.get_or_create(&Reason { reason }).inc();
+        match outcomes {
+            Ok(outcomes) => results.into_iter().zip(outcomes).map(|(result, outcome)| outcome.ok_or(result)).collect(),
+            Err(_) => results.into_iter().map(Err).collect(),
+        }
+    }
+
+    /// The outcomes that were committed, in the order of the results.
+    async fn outcomes(&self, results: &[Box<Opened>]) -> Result<Vec<Option<Outcome>>, FlightError> {
+        let ids: Vec<Uuid> = results.iter().filter_map(|result| sandbox_id(result)).collect();
+        // The marks of all continue the trace of the first: what they set to work is joined in turn.
+        let traceparent = results.first().map_or("", |first| &first.traceparent);
+        let batch = self.0.database.nothing_open(&ids, traceparent).await?;
         let mut rows = batch.sandboxes.iter().map(|row| (row.id, row.clone())).collect();
         let (mut writes, mut unpublished) = (Vec::new(), Unpublished::default());
         let outcomes: Vec<_> = results
@@ -52,17 +74,9 @@ impl Executor {
                 Some(outcome)
             })
             .collect();
-        match batch.conclude(writes).await {
-            Ok(marks) => {
-                self.publish(Unpublished { marks, ..unpublished });
-                let settled = results.into_iter().zip(outcomes);
-                settled.map(|(result, outcome)| outcome.ok_or(result)).collect()
-            }
-            Err(error) => {
-                tracing::debug!(%error, "results were not settled together");
-                results.into_iter().map(Err).collect()
-            }
-        }
+        let marks = batch.conclude(writes).await?;
+        self.publish(Unpublished { marks, ..unpublished });
+        Ok(outcomes)
     }
 
     /// What a result writes, and its outcome. None: it has to be executed by itself, as have all but the first of one sandbox.

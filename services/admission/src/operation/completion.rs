@@ -26,8 +26,8 @@ pub(crate) fn reads(reads: Reads) -> Reads {
     }
 }
 
-/// What the operation of a new receipt begins with. Without a change its content may be in effect already; but while
-/// others of the sandbox are pending, it waits with them.
+/// What the operation of a new receipt begins with. Without a change its content may be in effect already, if the session's
+/// own instance said so; but while others of the sandbox are pending, it waits with them.
 pub(crate) fn at_creation(row: &row::Sandbox, changed: bool, loaded: &Loaded) -> Completion {
     let ended = match row.phase {
         SandboxPhase::Deleting => Some(State::Cancelled),
@@ -38,7 +38,8 @@ pub(crate) fn at_creation(row: &row::Sandbox, changed: bool, loaded: &Loaded) ->
         return Completion { state, at: Some(loaded.now), ..Completion::pending() };
     }
     let said = row.status.configuration_admission.as_ref();
-    let said = said.filter(|_| !changed && !loaded.pending_receipts && row.session.is_some());
+    let of_session = |instance: &str| row.session.as_ref().is_some_and(|held| held.instance_id == instance);
+    let said = said.filter(|said| !changed && !loaded.pending_receipts && of_session(&said.instance_id));
     said.and_then(|said| of(said, Outcome::Unspecified, row, loaded)).unwrap_or_else(Completion::pending)
 }
 
@@ -102,7 +103,7 @@ fn provider(row: &row::Provider) -> Provider {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::sample;
 
@@ -110,14 +111,15 @@ mod tests {
         Loaded { attached_providers: vec![sample::provider("p", &["A"])], pending_receipts: true, ..sample::nothing() }
     }
 
-    /// A verdict on what is desired now.
-    fn verdict(
+    /// A verdict of the instance of [`sample::session`] on what is desired now.
+    pub(in crate::operation) fn verdict(
         state: ConfigurationAdmissionState,
         row: &row::Sandbox,
         loaded: &Loaded,
     ) -> SandboxConfigurationAdmission {
         let desired = desired(row, loaded);
         SandboxConfigurationAdmission {
+            instance_id: sample::session(40).instance_id,
             state: state.into(),
             policy_hash: desired.policy_hash,
             provider_env_revision: desired.provider_env_revision,
@@ -203,5 +205,16 @@ mod tests {
         gone.status.configuration_admission = Some(verdict(Accepted, &gone, &settled));
         gone.session = None;
         assert_eq!(at_creation(&gone, false, &settled).state, State::Pending, "its next session loads it again");
+        let mut replaced = sample::ready_sandbox("s");
+        let other = SandboxConfigurationAdmission {
+            instance_id: "not connected".into(),
+            ..verdict(Accepted, &replaced, &settled)
+        };
+        replaced.status.configuration_admission = Some(other);
+        assert_eq!(
+            at_creation(&replaced, false, &settled).state,
+            State::Pending,
+            "the session runs with something else"
+        );
     }
 }

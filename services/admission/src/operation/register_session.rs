@@ -43,7 +43,7 @@ impl Operation for RegisterSession {
         let observation = Write::PutObservation(nothing_observed(self, &row, &asked, loaded));
         begin(&mut row, asked, loaded, context);
         let said = row.status.configuration_admission.as_ref();
-        let said = said.filter(|_| !self.config_push && has_accepted(&row, &self.instance_id));
+        let said = said.filter(|said| !self.config_push && said.instance_id == self.instance_id);
         let completed = said.and_then(|said| completion::by_verdict(said, Outcome::Unspecified, &row, loaded));
         let mut writes = vec![session::updated(&mut row), observation];
         writes.extend(completed);
@@ -151,9 +151,10 @@ fn has_accepted(row: &row::Sandbox, instance_id: &str) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use roadstead_proto::api::v1::SandboxConfigurationAdmission;
+    use roadstead_proto::api::v1::{ConfigUpdateOperationState as State, SandboxConfigurationAdmission};
     use roadstead_store::mutation::{SessionOwner, Write};
 
+    use super::completion::tests::verdict;
     use super::*;
     use crate::sample::{self, World};
 
@@ -227,6 +228,28 @@ mod tests {
         });
         let poller = RegisterSession { config_push: false, ..request(1, 51, 1) };
         assert_eq!(updated(decide(row, Alive, &poller).unwrap()).phase, SandboxPhase::Ready);
+    }
+
+    #[test]
+    fn what_a_poller_said_before_it_connected_ends_what_is_pending_then() {
+        use ConfigurationAdmissionState::{Accepted, Pending, Rejected};
+        let ended = |state, config_push, instance: u128| {
+            let mut row = sample::sandbox("s");
+            let loaded = Loaded { pending_receipts: true, session_owner: Some(Alive), ..sample::nothing() };
+            row.status.configuration_admission = Some(verdict(state, &row, &loaded));
+            let loaded = Loaded { sandboxes: vec![row], ..loaded };
+            let request = RegisterSession { config_push, ..request(1, instance, 1) };
+            let decision = request.decide(&loaded, &World::sandbox().context()).unwrap();
+            decision.writes.into_iter().find_map(|write| match write {
+                Write::SettleReceipts { end, .. } => Some(end.state),
+                _ => None,
+            })
+        };
+        assert_eq!(ended(Accepted, false, 51), Some(State::Applied));
+        assert_eq!(ended(Rejected, false, 51), Some(State::Failed));
+        for (state, config_push, instance) in [(Pending, false, 51), (Rejected, true, 51), (Rejected, false, 52)] {
+            assert_eq!(ended(state, config_push, instance), None, "{state:?} {config_push} {instance}");
+        }
     }
 
     #[test]

@@ -36,8 +36,7 @@ impl Operation for SessionResult {
         row.session = Some(row::Session { result_number: self.number, ..held.clone() });
         let mut writes = on_policies(self, &mut row, loaded);
         if let Some(verdict) = on_configuration(self, held) {
-            let whole = verdict.state() == ConfigurationAdmissionState::Rejected || runs_with_environment(self);
-            if whole && is_of_epoch(self, row.attachment_epoch) {
+            if is_of_epoch(self, row.attachment_epoch) {
                 writes.extend(completion::by_verdict(&verdict, outcome(self), &row, loaded));
             }
             verdict::on_configuration(&mut row, verdict, loaded, context);
@@ -78,7 +77,17 @@ fn on_configuration(result: &SessionResult, held: &row::Session) -> Option<Sandb
     };
     let policy_hash = verdict::bounded(&said.policy_hash).chars().take(128).collect();
     let instance_id = held.instance_id.clone();
-    Some(SandboxConfigurationAdmission { instance_id, state: state.into(), error, policy_hash, ..said })
+    // An acceptance names no environment that is not in effect, so that it is none of what is desired, now or later.
+    let whole = state == ConfigurationAdmissionState::Rejected || runs_with_environment(result);
+    let provider_env_revision = if whole { said.provider_env_revision } else { 0 };
+    Some(SandboxConfigurationAdmission {
+        instance_id,
+        state: state.into(),
+        error,
+        policy_hash,
+        provider_env_revision,
+        ..said
+    })
 }
 
 fn refused(result: &SessionResult) -> Option<&HalfResult> {
@@ -118,9 +127,10 @@ const fn refuses(outcome: ConfigApplyOutcome) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_proto::api::v1::{PolicyStatus, SandboxPhase};
+    use roadstead_proto::api::v1::{ConfigUpdateOperationState as State, PolicyStatus, SandboxPhase};
     use roadstead_store::mutation::SessionOwner;
 
+    use super::completion::tests::verdict;
     use super::*;
     use crate::sample::{self, World};
 
@@ -192,6 +202,32 @@ mod tests {
         let row = updated(decide(&found(connected()), &denied).unwrap());
         assert_eq!(row.status.configuration_admission.unwrap().error, "no");
         assert_eq!(row.phase, SandboxPhase::Provisioning);
+    }
+
+    #[test]
+    fn an_acceptance_without_the_environment_is_none_of_what_is_desired_now_or_later() {
+        use ConfigApplyOutcome::{Applied, Unsupported};
+        for (outcome, ended) in [(Applied, true), (Unsupported, false)] {
+            let loaded = Loaded { pending_receipts: true, ..found(connected()) };
+            let epoch = connected().attachment_epoch;
+            let of_epoch = |outcome: ConfigApplyOutcome| {
+                let attachment_epoch = epoch.as_bytes().to_vec().into();
+                Some(HalfResult { outcome: outcome.into(), attachment_epoch, ..Default::default() })
+            };
+            let said = verdict(ConfigurationAdmissionState::Accepted, &connected(), &loaded);
+            let result = SessionResult {
+                config: of_epoch(Applied),
+                environment: of_epoch(outcome),
+                admission: Some(said),
+                ..result(1, Applied)
+            };
+            let decision = decide(&loaded, &result).unwrap();
+            let settles = decision.writes.iter().any(|write| matches!(write, Write::SettleReceipts { .. }));
+            let row = updated(decision);
+            assert_eq!((settles, row.phase), (ended, SandboxPhase::Ready), "{outcome:?}");
+            let later = completion::at_creation(&row, false, &found(row.clone()));
+            assert_eq!(later.state == State::Applied, ended, "{outcome:?}");
+        }
     }
 
     #[test]

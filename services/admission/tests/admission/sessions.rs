@@ -2,15 +2,18 @@
 
 use futures_util::future::join_all;
 use prost::Message as _;
+use roadstead_bus::queue::backlog;
 use roadstead_proto::api::sandbox::SandboxPolicy;
 use roadstead_proto::api::v1::{self, ConfigApplyOutcome, SandboxPhase};
 use roadstead_proto::internal::{EndSession, HalfResult, Principal, RegisterSession, SessionRegistered, SessionResult};
 use roadstead_proto::method::Method;
+use roadstead_proto::stream::Consumer;
 use roadstead_proto::subject::Report;
+use roadstead_testkit::eventually;
 use tonic::Code;
 use uuid::Uuid;
 
-use crate::world::{World, root, sandbox_of, scope};
+use crate::world::{LONG, World, root, sandbox_of, scope};
 
 pub(crate) fn register(session: u128, instance: u128, epoch: u64) -> RegisterSession {
     RegisterSession {
@@ -76,7 +79,18 @@ async fn results_that_come_together_share_transactions_and_each_takes_effect_onc
         });
         join_all(results).await
     };
-    assert!(report_all(&world, 2, ConfigApplyOutcome::Applied).await.iter().all(Result::is_ok));
+    // Until all are there, none is settled: however fast the machine, they come together.
+    let (bus, postgres) = (world.admission_bus().await, &world.replicas[0].postgres);
+    postgres.cut();
+    let all_there = async {
+        eventually(LONG, "all results are in hand", async || {
+            backlog(&bus, Consumer::Reports).await.unwrap().unacked == SESSIONS as u64
+        })
+        .await;
+        postgres.heal();
+    };
+    let (told, ()) = tokio::join!(report_all(&world, 2, ConfigApplyOutcome::Applied), all_there);
+    assert!(told.iter().all(Result::is_ok));
     let ready = "select count(*) from roadstead.sandbox where phase = 2 and session_result_number = 2";
     assert_eq!(world.sql.value(ready).await, SESSIONS.to_string());
     let transactions = world.sql.value("select count(distinct xmin::text) from roadstead.sandbox").await;
