@@ -58,7 +58,9 @@ struct World {
     /// How often broker or database lost something.
     life: u64,
     bucket: Life,
-    /// A loss was seen, and not swept after.
+    /// Losses that were seen.
+    losses: u64,
+    /// One was not swept after.
     lost: bool,
     due: Due,
     pass: Option<Pass>,
@@ -78,6 +80,7 @@ impl World {
             writes: Vec::new(),
             life: 0,
             bucket: Life::default(),
+            losses: 0,
             lost: false,
             due: Due::default(),
             pass: None,
@@ -141,7 +144,7 @@ impl World {
         let entries = self.broker.keys().into_iter().filter_map(|key| self.broker.read(key).1);
         let former = self.bucket.is_unknown() && entries.into_iter().any(|entry| entry.epoch < self.database.epoch);
         if self.bucket.see(&self.broker.incarnation(), self.database.epoch, former) == Seen::Loss {
-            self.lost = true;
+            (self.losses, self.lost) = (self.losses + 1, true);
             // A slow pass is broken off.
             if self.pass.take_if(|pass| pass.pace != Pace::Full).is_some() {
                 self.builders[SWEEPER] = None;
@@ -289,7 +292,11 @@ impl World {
         if pace == Pace::Late {
             self.finish_what_was_before();
         }
-        let at_least = if pace.demands_newer() { self.database.draw() } else { 0 };
+        let at_least = self.due.at_least(pace, self.losses).unwrap_or_else(|| {
+            let drawn = self.database.draw();
+            self.due.demands(pace, self.losses, drawn);
+            drawn
+        });
         let mut keys = VecDeque::from(self.database.sandboxes(0));
         keys.extend(self.broker.keys().into_iter().filter(|key| self.database.content(*key).is_none()));
         self.pass = Some(Pass { keys, pace, at_least, unbuilt: false });

@@ -162,25 +162,37 @@ impl Sweep {
     /// One pass: at full speed if something was lost, else slowly, until something is.
     async fn turn(&mut self, right: &Sweeper) -> Result<(), SweepError> {
         let pace = self.due.next(self.losses.has_changed().unwrap_or(false));
-        let mut at_least = 0;
-        if pace.demands_newer() {
-            at_least = self.builder.database().next_snapshot_sequence().await?;
-        }
         let swept = if pace == Pace::Full {
+            // In front of the draw: what is lost while that is under way needs a number of its own.
             self.losses.mark_unchanged();
-            let swept = pass(&self.builder, Gait { each: None, at_least }, right).await;
+            let swept = self.pass(pace, right).await;
             if swept.is_err() {
                 self.losses.mark_changed();
             }
             swept
         } else {
+            let mut losses = self.losses.clone();
             tokio::select! {
-                swept = pass(&self.builder, Gait { each: Some(self.each), at_least }, right) => swept,
-                () = lost(&mut self.losses) => return Ok(()),
+                swept = self.pass(pace, right) => swept,
+                () = lost(&mut losses) => return Ok(()),
             }
         };
         self.due.ended(pace, swept.is_ok());
         swept
+    }
+
+    async fn pass(&mut self, pace: Pace, right: &Sweeper) -> Result<(), SweepError> {
+        let losses = *self.losses.borrow();
+        let at_least = match self.due.at_least(pace, losses) {
+            Some(at_least) => at_least,
+            None => {
+                let drawn = self.builder.database().next_snapshot_sequence().await?;
+                self.due.demands(pace, losses, drawn);
+                drawn
+            }
+        };
+        let each = (pace != Pace::Full).then_some(self.each);
+        pass(&self.builder, Gait { each, at_least }, right).await
     }
 
     async fn rest(&mut self) {
