@@ -220,12 +220,11 @@ impl Session {
                 () = self.polling.ask.due() => { self.ask(client); Ok(()) }
                 () = self.polling.tell.due() => { self.tell_word(client); Ok(()) }
                 () = self.log.due() => { self.push_lines(client); Ok(()) }
-                Some(done) = self.calls.join_next() => {
-                    if let Ok(done) = done {
-                        self.called(client, done).await;
-                    }
-                    Ok(())
-                }
+                Some(done) = self.calls.join_next() => match done {
+                    Ok(done) => { self.called(client, done).await; Ok(()) }
+                    // What it was for would be waited for without end.
+                    Err(_) => Err(End::Broken("a call of this side failed")),
+                },
             };
             if let Err(end) = happened {
                 return end;
