@@ -102,7 +102,9 @@ async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Res
         client.token = token;
     }
     renewal::before_connecting(client, &api).await;
-    if !client.settings.takes_pushes && !client.applied.has_config() {
+    // One whose main process has ended needs none, and who is refused one may still tell the exit.
+    let exited = client.exit.borrow().is_some();
+    if !exited && !client.settings.takes_pushes && !client.applied.has_config() {
         polling::before_connecting(client, &api).await?;
     }
 
