@@ -8,6 +8,8 @@ use roadstead_proto::api::sandbox::{PolicySource, SandboxConfigSnapshot};
 use roadstead_proto::api::v1::ConfigUpdate;
 use sha2::{Digest as _, Sha256};
 
+use crate::verdict::{Ending, Plan, plan};
+
 /// What is in effect.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
@@ -28,7 +30,7 @@ struct Config {
 
 /// What an update is, compared with what is in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judgement {
+enum Judgement {
     New,
     /// All of it is in effect already.
     Duplicate,
@@ -47,8 +49,36 @@ impl Applied {
         self.server_decides = true;
     }
 
+    /// What is to be done with an update, before it is [done](Self::done).
+    ///
+    /// # Errors
+    ///
+    /// How it ends with nothing to be done.
+    pub(crate) fn plan(&mut self, update: &ConfigUpdate) -> Result<Plan, Ending> {
+        match self.judge(update) {
+            Judgement::Stale => Err(Ending::Stale),
+            Judgement::Duplicate => Err(Ending::Duplicate),
+            Judgement::New => Ok(plan(update, self.has_config())),
+        }
+    }
+
+    /// What was planned for an update is in effect.
+    pub(crate) fn done(&mut self, plan: Plan, update: &ConfigUpdate) -> Ending {
+        match plan {
+            Plan::Install => {
+                self.installed(update);
+                Ending::Installed
+            }
+            Plan::Retain => Ending::Retained,
+            Plan::Close => {
+                self.config = None;
+                Ending::Closed
+            }
+        }
+    }
+
     /// Compares an update with what is in effect.
-    pub(crate) fn judge(&mut self, update: &ConfigUpdate) -> Judgement {
+    fn judge(&mut self, update: &ConfigUpdate) -> Judgement {
         let older = match (&self.config, &update.sandbox_config) {
             (Some(applied), Some(offered)) => Config::of(offered).is_older_than(applied),
             _ => false,
@@ -69,19 +99,13 @@ impl Applied {
             && environment.is_none_or(|environment| self.environment == Some(digest(environment)))
     }
 
-    /// The update is in effect.
-    pub(crate) fn installed(&mut self, update: &ConfigUpdate) {
+    fn installed(&mut self, update: &ConfigUpdate) {
         if let Some(config) = &update.sandbox_config {
             self.config = Some(Config::of(config));
         }
         if let Some(environment) = &update.provider_environment {
             self.environment = Some(digest(environment));
         }
-    }
-
-    /// No configuration is in effect any more.
-    pub(crate) fn closed(&mut self) {
-        self.config = None;
     }
 
     /// Whether any configuration is in effect.

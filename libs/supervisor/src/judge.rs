@@ -3,9 +3,9 @@
 
 use roadstead_proto::api::v1::{ConfigUpdate, ConfigUpdateResult};
 
-use crate::applied::{Applied, Judgement};
+use crate::applied::Applied;
 use crate::behaviour::Answer;
-use crate::verdict::{Ending, Plan, answer, plan};
+use crate::verdict::{Ending, answer};
 
 /// One supervisor's mind, over all its sessions.
 #[derive(Debug, Default)]
@@ -41,21 +41,9 @@ impl Judge {
     }
 
     fn apply(&mut self, update: &ConfigUpdate) -> Ending {
-        match self.applied.judge(update) {
-            Judgement::Stale => return Ending::Stale,
-            Judgement::Duplicate => return Ending::Duplicate,
-            Judgement::New => {}
-        }
-        match plan(update, self.applied.has_config()) {
-            Plan::Install => {
-                self.applied.installed(update);
-                Ending::Installed
-            }
-            Plan::Retain => Ending::Retained,
-            Plan::Close => {
-                self.applied.closed();
-                Ending::Closed
-            }
+        match self.applied.plan(update) {
+            Ok(plan) => self.applied.done(plan, update),
+            Err(ending) => ending,
         }
     }
 }

@@ -102,7 +102,9 @@ async fn open(client: &mut Client, endpoint: &Endpoint, redirected: bool) -> Res
         client.token = token;
     }
     renewal::before_connecting(client, &api).await;
-    if !client.settings.takes_pushes && !client.applied.has_config() {
+    // One whose main process has ended needs none, and who is refused one may still tell the exit.
+    let exited = client.exit.borrow().is_some();
+    if !exited && !client.settings.takes_pushes && !client.applied.has_config() {
         polling::before_connecting(client, &api).await?;
     }
 
@@ -220,12 +222,11 @@ impl Session {
                 () = self.polling.ask.due() => { self.ask(client); Ok(()) }
                 () = self.polling.tell.due() => { self.tell_word(client); Ok(()) }
                 () = self.log.due() => { self.push_lines(client); Ok(()) }
-                Some(done) = self.calls.join_next() => {
-                    if let Ok(done) = done {
-                        self.called(client, done).await;
-                    }
-                    Ok(())
-                }
+                Some(done) = self.calls.join_next() => match done {
+                    Ok(done) => { self.called(client, done).await; Ok(()) }
+                    // What it was for would be waited for without end.
+                    Err(_) => Err(End::Broken("a call of this side failed")),
+                },
             };
             if let Err(end) = happened {
                 return end;

@@ -2,12 +2,11 @@
 
 use roadstead_proto::api::v1::ConfigUpdate;
 
-use crate::applied::Judgement;
 use crate::apply::StoreError;
 use crate::behaviour::Decision;
-use crate::client::Client;
+use crate::client::{Client, Status};
 use crate::observed::{ConfigSeen, EnvironmentSeen, Frame, Observation};
-use crate::verdict::{Ending, Plan, plan};
+use crate::verdict::{Ending, Plan};
 
 impl Client {
     /// Puts an update into effect, or does with it what a script says. None: so that nothing is said of it.
@@ -22,37 +21,16 @@ impl Client {
     }
 
     async fn apply(&mut self, update: &ConfigUpdate) -> Ending {
-        match self.applied.judge(update) {
-            Judgement::Stale => return Ending::Stale,
-            Judgement::Duplicate => return Ending::Duplicate,
-            Judgement::New => {}
-        }
-        let has_config = self.applied.has_config();
-        let plan = plan(update, has_config);
+        let plan = match self.applied.plan(update) {
+            Ok(plan) => plan,
+            Err(ending) => return ending,
+        };
         if let Err(error) = self.write(update, plan).await {
             tracing::error!(%error, "an update could not be applied");
-            return Ending::Failed { message: error.to_string(), has_config };
+            return Ending::Failed { message: error.to_string(), has_config: self.applied.has_config() };
         }
-        match plan {
-            Plan::Install => {
-                self.applied.installed(update);
-                self.status.send_modify(|status| {
-                    if let Some(config) = &update.sandbox_config {
-                        status.config = Some(ConfigSeen::of(config));
-                    }
-                    if let Some(environment) = &update.provider_environment {
-                        status.environment = Some(EnvironmentSeen::of(environment));
-                    }
-                });
-                Ending::Installed
-            }
-            Plan::Retain => Ending::Retained,
-            Plan::Close => {
-                self.applied.closed();
-                self.status.send_modify(|status| status.config = None);
-                Ending::Closed
-            }
-        }
+        self.status.send_if_modified(|status| show(status, update, plan));
+        self.applied.done(plan, update)
     }
 
     async fn write(&self, update: &ConfigUpdate, plan: Plan) -> Result<(), StoreError> {
@@ -68,4 +46,21 @@ impl Client {
         });
         written.await.unwrap_or(Err(StoreError::Unwritable))
     }
+}
+
+/// Shows what is in effect now; whether it is something else than before.
+fn show(status: &mut Status, update: &ConfigUpdate, plan: Plan) -> bool {
+    match plan {
+        Plan::Install => {
+            if let Some(config) = &update.sandbox_config {
+                status.config = Some(ConfigSeen::of(config));
+            }
+            if let Some(environment) = &update.provider_environment {
+                status.environment = Some(EnvironmentSeen::of(environment));
+            }
+        }
+        Plan::Close => status.config = None,
+        Plan::Retain => return false,
+    }
+    true
 }

@@ -149,17 +149,17 @@ impl Builder {
     /// The inputs of a sandbox's configuration as they are now, or later; none if it is gone.
     ///
     /// # Errors
-    /// Postgres cannot be used now.
-    pub(crate) async fn inputs(&self, sandbox_id: Uuid) -> Result<Option<Inputs>, StoreError> {
+    /// `Store`, `Stopping`.
+    pub(crate) async fn inputs(&self, sandbox_id: Uuid) -> Result<Option<Inputs>, BuildError> {
         Ok(self.drawn(sandbox_id).await?.inputs)
     }
 
     /// The same by the sandbox's name, with the rights of who asks.
     ///
     /// # Errors
-    /// Postgres cannot be used now.
-    pub(crate) async fn inputs_by_name(&self, asked: Named) -> Result<Seen<Option<Inputs>>, StoreError> {
-        self.0.inputs_by_name.ask(asked).await.unwrap_or_else(stopping)
+    /// `Store`, `Stopping`.
+    pub(crate) async fn inputs_by_name(&self, asked: Named) -> Result<Seen<Option<Inputs>>, BuildError> {
+        Ok(self.0.inputs_by_name.ask(asked).await.ok_or(BuildError::Stopping)??)
     }
 
     /// Composes what was read, without touching any entry: for polls.
@@ -171,8 +171,8 @@ impl Builder {
         Ok(compose(inputs(read, &self.0.credentials)?, &self.0.deployment, now))
     }
 
-    async fn drawn(&self, sandbox_id: Uuid) -> Result<Drawn, StoreError> {
-        self.0.inputs.ask(sandbox_id).await.unwrap_or_else(stopping)
+    async fn drawn(&self, sandbox_id: Uuid) -> Result<Drawn, BuildError> {
+        Ok(self.0.inputs.ask(sandbox_id).await.ok_or(BuildError::Stopping)??)
     }
 
     async fn run(&self, sandbox_id: Uuid, traceparent: &str, at_least: u64) -> Result<(Standing, Outcome), BuildError> {
@@ -232,8 +232,4 @@ impl Builder {
         }
         Ok((Standing::Gone, Outcome::Purged))
     }
-}
-
-fn stopping<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unavailable("the role is stopping".into()))
 }

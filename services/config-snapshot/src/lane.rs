@@ -3,6 +3,7 @@
 
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prost::Message as _;
@@ -37,7 +38,14 @@ pub(crate) async fn run(
         Lane::One => (Consumer::DirtyOne, slots),
         Lane::Fleet => (Consumer::DirtyFleet, IN_HAND),
     };
-    let lane = Work { lane, builder, turns: Turns::new(slots), coming: Coming::default(), stop: stop.clone() };
+    let lane = Work {
+        lane,
+        builder,
+        pending: Arc::default(),
+        turns: Turns::new(slots),
+        coming: Coming::default(),
+        stop: stop.clone(),
+    };
     pull::run(&bus, consumer, in_hand, stop, |delivery| lane.clone().handle(delivery)).await
 }
 
@@ -45,6 +53,8 @@ pub(crate) async fn run(
 struct Work {
     lane: Lane,
     builder: Builder,
+    /// Marks that no replica has in hand, as the broker last told.
+    pending: Arc<AtomicU64>,
     turns: Turns,
     coming: Coming<Uuid, Result<(), Arc<BuildError>>>,
     stop: CancellationToken,
@@ -52,11 +62,13 @@ struct Work {
 
 impl Work {
     async fn handle(self, delivery: Delivery) {
-        self.builder.metrics().waiting(self.lane, delivery.pending());
+        self.pending.store(delivery.pending(), Ordering::Relaxed);
+        self.tell_depth();
         let Ok(dirty) = Dirty::from_str(delivery.subject()) else {
             return delivery.not_understood("no known sandbox").await;
         };
         let built = delivery.holding(self.build(dirty, traceparent(&delivery))).await;
+        self.tell_depth();
         match built {
             Ok(()) => delivery.ack().await,
             Err(error) if matches!(*error, BuildError::Stopping) => delivery.put_back(Duration::ZERO).await,
@@ -69,6 +81,11 @@ impl Work {
                 delivery.put_back(pause).await;
             }
         }
+    }
+
+    fn tell_depth(&self) {
+        let without_turn = u64::try_from(self.turns.waiting()).unwrap_or(u64::MAX);
+        self.builder.metrics().waiting(self.lane, self.pending.load(Ordering::Relaxed).saturating_add(without_turn));
     }
 
     /// Builds when it is the workspace's turn, if that comes before the stop. Marks of one sandbox that wait for it have one

@@ -80,7 +80,7 @@ impl Metrics {
         under.register("conflicts", "Builds begun again because the entry had changed meanwhile", conflicts);
         under.register_with_unit("build_duration", "Time from the mark to the entry", Unit::Seconds, build_seconds);
         under.register("not_admitted", "Entries written that do not compose", not_admitted);
-        under.register("lane_depth", "Marks that wait in a lane, as last told by the broker", depth);
+        under.register("lane_depth", "Marks that wait in a lane: at the broker, as it last told, and in hand", depth);
         under.register("expanded_marks", "Marks written for sandboxes that a change of many concerns", expanded);
         under.register("sweeps", "Passes of the sweeper over all snapshots", sweeps);
         under.register("losses", "Times that the broker was found to have lost or rolled back the bucket", losses);

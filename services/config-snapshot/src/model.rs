@@ -9,8 +9,9 @@ mod act;
 mod broker;
 mod builder;
 mod database;
+mod sweep;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
@@ -18,8 +19,9 @@ use self::act::{Act, any_act};
 use self::broker::{Broker, Message, Subject};
 use self::builder::{Build, Did, Write, shown};
 use self::database::{Content, Database, Row};
-use crate::sweep::due::{Due, Pace};
-use crate::sweep::life::{Life, Seen};
+use self::sweep::Pass;
+use crate::sweep::due::Due;
+use crate::sweep::life::Life;
 
 /// Names that sandboxes have.
 const NAMES: usize = 2;
@@ -33,14 +35,6 @@ const SWEEPER: usize = 6;
 struct Expansion {
     message: Message,
     after: u128,
-}
-
-/// A pass of the sweep.
-struct Pass {
-    keys: VecDeque<u128>,
-    pace: Pace,
-    at_least: u64,
-    unbuilt: bool,
 }
 
 /// The newest of what was accepted: epoch, sequence, and what it says (None: purged).
@@ -58,7 +52,9 @@ struct World {
     /// How often broker or database lost something.
     life: u64,
     bucket: Life,
-    /// A loss was seen, and not swept after.
+    /// Losses that were seen.
+    losses: u64,
+    /// One was not swept after.
     lost: bool,
     due: Due,
     pass: Option<Pass>,
@@ -78,6 +74,7 @@ impl World {
             writes: Vec::new(),
             life: 0,
             bucket: Life::default(),
+            losses: 0,
             lost: false,
             due: Due::default(),
             pass: None,
@@ -135,18 +132,6 @@ impl World {
         self.life += 1;
         self.accepted.clear();
         self.look();
-    }
-
-    fn look(&mut self) {
-        let entries = self.broker.keys().into_iter().filter_map(|key| self.broker.read(key).1);
-        let former = self.bucket.is_unknown() && entries.into_iter().any(|entry| entry.epoch < self.database.epoch);
-        if self.bucket.see(&self.broker.incarnation(), self.database.epoch, former) == Seen::Loss {
-            self.lost = true;
-            // A slow pass is broken off.
-            if self.pass.take_if(|pass| pass.pace != Pace::Full).is_some() {
-                self.builders[SWEEPER] = None;
-            }
-        }
     }
 
     fn relay(&mut self, dies: bool) {
@@ -207,9 +192,7 @@ impl World {
         if number == SWEEPER {
             let pass = self.pass.as_mut()?;
             let Some(id) = pass.keys.pop_front() else {
-                self.lost |= pass.pace == Pace::Full && pass.unbuilt;
-                self.due.ended(pass.pace, !pass.unbuilt);
-                self.pass = None;
+                self.pass_ended();
                 return None;
             };
             return Some(Build::begin(id, None, pass.at_least, self.life, &self.database));
@@ -278,35 +261,6 @@ impl World {
             let before = self.accepted.insert(write.id, now);
             let rises = before.is_none_or(|before| before.0 < now.0 && before.1 <= now.1);
             assert!(rises, "{now:?} was accepted after {before:?}");
-        }
-    }
-
-    fn sweep(&mut self) {
-        if self.pass.is_some() {
-            return;
-        }
-        let pace = self.due.next(std::mem::take(&mut self.lost));
-        if pace == Pace::Late {
-            self.finish_what_was_before();
-        }
-        let at_least = if pace.demands_newer() { self.database.draw() } else { 0 };
-        let mut keys = VecDeque::from(self.database.sandboxes(0));
-        keys.extend(self.broker.keys().into_iter().filter(|key| self.database.content(*key).is_none()));
-        self.pass = Some(Pass { keys, pace, at_least, unbuilt: false });
-    }
-
-    /// The sweep has rested, for longer than any build takes.
-    fn finish_what_was_before(&mut self) {
-        loop {
-            if let Some(write) = self.writes.iter().position(|write| write.life < self.life) {
-                self.arrive(write);
-                continue;
-            }
-            let before = |build: &Option<Build>| build.as_ref().is_some_and(|build| build.life < self.life);
-            let Some(number) = self.builders.iter().position(before) else { return };
-            // Of what did not arrive, nothing is heard.
-            self.builders[number].iter_mut().for_each(Build::give_up);
-            self.build(number);
         }
     }
 

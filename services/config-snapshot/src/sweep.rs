@@ -33,9 +33,10 @@ const PAGE: u32 = 500;
 /// Builds at a time at full speed.
 const AT_FULL_SPEED: usize = 8;
 
-/// How a pass goes over the entries.
-#[derive(Clone, Copy, Debug)]
-struct Gait {
+/// One pass: every sandbox that Postgres has, then every key that none of them has.
+struct Pass<'a> {
+    builder: &'a Builder,
+    right: &'a Sweeper,
     /// One build each such time; none: as fast as it goes.
     each: Option<Duration>,
     /// Every entry must have at least this sequence afterwards; 0 demands nothing.
@@ -162,25 +163,37 @@ impl Sweep {
     /// One pass: at full speed if something was lost, else slowly, until something is.
     async fn turn(&mut self, right: &Sweeper) -> Result<(), SweepError> {
         let pace = self.due.next(self.losses.has_changed().unwrap_or(false));
-        let mut at_least = 0;
-        if pace.demands_newer() {
-            at_least = self.builder.database().next_snapshot_sequence().await?;
-        }
         let swept = if pace == Pace::Full {
+            // In front of the draw: what is lost while that is under way needs a number of its own.
             self.losses.mark_unchanged();
-            let swept = pass(&self.builder, Gait { each: None, at_least }, right).await;
+            let swept = self.pass(pace, right).await;
             if swept.is_err() {
                 self.losses.mark_changed();
             }
             swept
         } else {
+            let mut losses = self.losses.clone();
             tokio::select! {
-                swept = pass(&self.builder, Gait { each: Some(self.each), at_least }, right) => swept,
-                () = lost(&mut self.losses) => return Ok(()),
+                swept = self.pass(pace, right) => swept,
+                () = lost(&mut losses) => return Ok(()),
             }
         };
         self.due.ended(pace, swept.is_ok());
         swept
+    }
+
+    async fn pass(&mut self, pace: Pace, right: &Sweeper) -> Result<(), SweepError> {
+        let losses = *self.losses.borrow();
+        let at_least = match self.due.at_least(pace, losses) {
+            Some(at_least) => at_least,
+            None => {
+                let drawn = self.builder.database().next_snapshot_sequence().await?;
+                self.due.demands(pace, losses, drawn);
+                drawn
+            }
+        };
+        let each = (pace != Pace::Full).then_some(self.each);
+        Pass { builder: &self.builder, right, each, at_least }.run().await
     }
 
     async fn rest(&mut self) {
@@ -200,36 +213,61 @@ async fn lost(losses: &mut watch::Receiver<u64>) {
     }
 }
 
-async fn check(right: &Sweeper) -> Result<(), SweepError> {
-    if right.is_held().await { Ok(()) } else { Err(SweepError::NotHeld) }
-}
-
-/// One pass: every sandbox that Postgres has, then every key that none of them has.
-async fn pass(builder: &Builder, gait: Gait, right: &Sweeper) -> Result<(), SweepError> {
-    let mut left_over = keys(builder).await?;
-    let mut after = Uuid::nil();
-    let mut unbuilt = 0;
-    loop {
-        check(right).await?;
-        let page = builder.database().all_sandboxes(after, PAGE).await?;
-        let Some(last) = page.last() else { break };
-        after = last.sandbox_id;
-        let ids = page.iter().map(|place| place.sandbox_id).collect::<Vec<_>>();
-        for id in &ids {
-            left_over.remove(id);
+impl Pass<'_> {
+    async fn run(&self) -> Result<(), SweepError> {
+        let mut left_over = keys(self.builder).await?;
+        let mut after = Uuid::nil();
+        let mut unbuilt = 0;
+        loop {
+            self.check().await?;
+            let page = self.builder.database().all_sandboxes(after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.sandbox_id;
+            let ids = page.iter().map(|place| place.sandbox_id).collect::<Vec<_>>();
+            for id in &ids {
+                left_over.remove(id);
+            }
+            unbuilt += self.refresh(ids).await;
         }
-        unbuilt += refresh(builder, gait, ids).await;
+        let gone = left_over.into_iter().collect::<Vec<_>>();
+        for ids in gone.chunks(PAGE as usize) {
+            self.check().await?;
+            unbuilt += self.refresh(ids.to_vec()).await;
+        }
+        if unbuilt > 0 {
+            return Err(SweepError::Unbuilt(unbuilt));
+        }
+        self.builder.metrics().swept();
+        Ok(())
     }
-    let gone = left_over.into_iter().collect::<Vec<_>>();
-    for ids in gone.chunks(PAGE as usize) {
-        check(right).await?;
-        unbuilt += refresh(builder, gait, ids.to_vec()).await;
+
+    async fn check(&self) -> Result<(), SweepError> {
+        if self.right.is_held().await { Ok(()) } else { Err(SweepError::NotHeld) }
     }
-    if unbuilt > 0 {
-        return Err(SweepError::Unbuilt(unbuilt));
+
+    /// Refreshes these entries; how many it could not.
+    async fn refresh(&self, ids: Vec<Uuid>) -> usize {
+        let one = |id| async move {
+            match self.builder.refresh_at_least(id, "", self.at_least).await {
+                Ok(_) => 0,
+                Err(error) => {
+                    tracing::debug!(sandbox = %id, %error, "a snapshot could not be compared");
+                    1
+                }
+            }
+        };
+        let Some(each) = self.each else {
+            let builds = stream::iter(ids).map(one).buffer_unordered(AT_FULL_SPEED);
+            return builds.fold(0, |sum, failed| async move { sum + failed }).await;
+        };
+        let mut failed = 0;
+        for id in ids {
+            let next = Instant::now() + each;
+            failed += one(id).await;
+            sleep_until(next).await;
+        }
+        failed
     }
-    builder.metrics().swept();
-    Ok(())
 }
 
 /// The sandboxes that the bucket has keys of.
@@ -244,28 +282,4 @@ async fn keys(builder: &Builder) -> Result<BTreeSet<Uuid>, SweepError> {
         offset += page.len();
         ids.extend(page.iter().filter_map(|key| Uuid::try_parse(key).ok()));
     }
-}
-
-/// Refreshes these entries; how many it could not.
-async fn refresh(builder: &Builder, gait: Gait, ids: Vec<Uuid>) -> usize {
-    let one = |id| async move {
-        match builder.refresh_at_least(id, "", gait.at_least).await {
-            Ok(_) => 0,
-            Err(error) => {
-                tracing::debug!(sandbox = %id, %error, "a snapshot could not be compared");
-                1
-            }
-        }
-    };
-    let Some(each) = gait.each else {
-        let builds = stream::iter(ids).map(one).buffer_unordered(AT_FULL_SPEED);
-        return builds.fold(0, |sum, failed| async move { sum + failed }).await;
-    };
-    let mut failed = 0;
-    for id in ids {
-        let next = Instant::now() + each;
-        failed += one(id).await;
-        sleep_until(next).await;
-    }
-    failed
 }

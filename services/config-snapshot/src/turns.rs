@@ -52,6 +52,11 @@ impl Turns {
         }
     }
 
+    /// How many wait, with those who are gone and were not found to be.
+    pub(crate) fn waiting(&self) -> usize {
+        self.with(|state| state.waiting.len())
+    }
+
     /// Passes a turn on to the next who is still there.
     fn pass_on(&self) {
         loop {
@@ -107,6 +112,10 @@ impl<K: Ord + Copy, V> RoundRobin<K, V> {
             .push_back(value);
     }
 
+    fn len(&self) -> usize {
+        self.queues.values().map(VecDeque::len).sum()
+    }
+
     fn pop(&mut self) -> Option<V> {
         let key = self.order.pop_front()?;
         let queue = self.queues.get_mut(&key)?;
@@ -136,6 +145,7 @@ mod tests {
             for (at, key) in keys.iter().enumerate() {
                 waiting.push(*key, (*key, at));
             }
+            prop_assert_eq!(waiting.len(), keys.len());
             let out: Vec<_> = std::iter::from_fn(|| waiting.pop()).collect();
             prop_assert_eq!(out.len(), keys.len());
             let of = |key| out.iter().filter(move |(of, _)| *of == key).map(|(_, at)| *at);
@@ -158,7 +168,9 @@ mod tests {
         assert!(waiting.iter_mut().all(|next| next.now_or_never().is_none()));
         let mut one = Box::pin(turns.next(small));
         assert!((&mut one).now_or_never().is_none());
+        assert_eq!(turns.waiting(), 1001);
         drop(first);
+        assert_eq!(turns.waiting(), 1000);
         let second = waiting.remove(0).now_or_never().expect("it was first");
         assert!((&mut one).now_or_never().is_none(), "one turn at a time");
         drop(second);

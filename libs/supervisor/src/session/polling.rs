@@ -73,11 +73,12 @@ impl Polling {
 ///
 /// Why it could not; another attempt, with another bridge, may do better.
 pub(super) async fn before_connecting(client: &mut Client, api: &calls::Api) -> Result<(), End> {
-    let polled = poll::fetch(api.clone(), client.token.clone(), client.known(None)).await.map_err(End::Refused)?;
+    let asked = poll::fetch(api.clone(), client.token.clone(), client.known(None)).await;
+    let polled = asked.map_err(End::NotConfigured)?;
     let Some(news) = polled.news else { return Ok(()) };
     let ending = client.dealt_with(&news, "", 1).await;
     if let Some(word) = ending.and_then(|ending| client.word(&news, &ending)) {
-        poll::report(api.clone(), client.token.clone(), word).await.map_err(End::Refused)?;
+        poll::report(api.clone(), client.token.clone(), word).await.map_err(End::NotConfigured)?;
     }
     Ok(())
 }

@@ -16,17 +16,19 @@ pub(crate) enum Pace {
     Late,
 }
 
-impl Pace {
-    /// Whether every entry must have a higher sequence afterwards than any that was drawn before the pass.
-    pub(crate) fn demands_newer(self) -> bool {
-        self != Self::Slow
-    }
-}
-
 /// What is due.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     late: bool,
+    demanded: Option<Demanded>,
+}
+
+/// What was demanded of the entries, and for which pass.
+#[derive(Clone, Copy, Debug)]
+struct Demanded {
+    pace: Pace,
+    losses: u64,
+    at_least: u64,
 }
 
 impl Due {
@@ -37,6 +39,24 @@ impl Due {
             (false, true) => Pace::Late,
             (false, false) => Pace::Slow,
         }
+    }
+
+    /// The sequence that every entry must have at least after a pass; `losses`: how many were seen before it. None: a
+    /// number is to be drawn now, and [told](Self::demands).
+    ///
+    /// A pass that did not come to its end demands the same again: what it has written stays as it is, however often
+    /// another entry keeps it from its end.
+    pub(crate) fn at_least(&self, pace: Pace, losses: u64) -> Option<u64> {
+        match (pace, self.demanded) {
+            (Pace::Slow, _) => Some(0),
+            (_, Some(demanded)) if (demanded.pace, demanded.losses) == (pace, losses) => Some(demanded.at_least),
+            _ => None,
+        }
+    }
+
+    /// This was drawn for a pass, after so many losses were seen.
+    pub(crate) fn demands(&mut self, pace: Pace, losses: u64, at_least: u64) {
+        self.demanded = Some(Demanded { pace, losses, at_least });
     }
 
     /// A pass has come to its end, or has not.
@@ -64,5 +84,29 @@ mod tests {
         let passes = [(false, true), (true, false), (true, true), (false, false), (false, true), (false, true)];
         let paces = passes.map(|(lost, whole)| turn(lost, whole));
         assert_eq!(paces, [Pace::Slow, Pace::Full, Pace::Full, Pace::Late, Pace::Late, Pace::Slow]);
+    }
+
+    #[test]
+    fn a_pass_that_is_tried_again_demands_the_same_until_something_else_is_lost() {
+        let mut due = Due::default();
+        let mut drawn = 0;
+        let mut demanded = |pace, losses| {
+            due.at_least(pace, losses).unwrap_or_else(|| {
+                drawn += 1;
+                due.demands(pace, losses, drawn);
+                drawn
+            })
+        };
+        let passes = [
+            (Pace::Slow, 0),
+            (Pace::Full, 1),
+            (Pace::Full, 1),
+            (Pace::Full, 2),
+            (Pace::Late, 2),
+            (Pace::Late, 2),
+            (Pace::Slow, 2),
+            (Pace::Full, 3),
+        ];
+        assert_eq!(passes.map(|(pace, losses)| demanded(pace, losses)), [0, 1, 1, 2, 3, 3, 0, 4]);
     }
 }

@@ -37,6 +37,36 @@ async fn after_the_broker_lost_everything_all_entries_come_back_newer_than_befor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_entry_that_cannot_be_built_after_a_loss_has_no_other_written_again_and_again() {
+    let mut world = World::new().await;
+    let workspace = world.workspace("w").await;
+    let sound = world.sandbox(&workspace, "sound", &[]).await;
+    let provider = world.provider(&workspace, "p", "s3cret").await;
+    let broken = world.sandbox(&workspace, "broken", &[&provider]).await;
+    world.entry_where(broken.id, "its entry", |_| true).await;
+    let (old, _) = world.entry_where(sound.id, "its entry", |_| true).await;
+    world.idle().await;
+    let mut sql = world.sql().await;
+    sql.run(r"update roadstead.provider set credential_values = array['\x00'::bytea]").await;
+    world.broker.wipe().await;
+    remake(&world).await;
+    let newer = |entry: &SnapshotEntry| entry.sequence > old.sequence;
+    let written = world.entry_where(sound.id, "the entry comes back", newer).await;
+
+    // No mark is left: what draws is the sweep, three numbers at most for an attempt.
+    let sequence = written.0.sequence;
+    let drawn = tokio::sync::Mutex::new(sql);
+    eventually(LONG, "it was tried twice more", async || {
+        let newest = drawn.lock().await.value("select last_value from roadstead.snapshot_sequence").await;
+        (newest.parse::<u64>().unwrap() >= sequence + 5).then_some(())
+    })
+    .await;
+    assert_eq!(world.entry(sound.id).await.unwrap(), written);
+    assert!(world.entry(broken.id).await.is_none());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_rollback_of_the_broker_the_entries_show_what_was_committed() {
     let mut world = World::new().await;
     let workspace = world.workspace("w").await;

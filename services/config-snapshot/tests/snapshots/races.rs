@@ -18,6 +18,8 @@ use crate::world::{LONG, World, now, response};
 /// A builder reads an entry, and writes it.
 const READS: &str = "$JS.API.STREAM.MSG.GET.KV_snapshots";
 const WRITES: &str = "$KV.snapshots.";
+/// How the statement begins with which a builder reads what it builds from. No other of the role does.
+const BUILD: &str = "SELECT asked.n, e.value,";
 const ALL: usize = 1_000_000;
 
 /// Two replicas: one has the marks and hears no questions, the other hears questions and has no marks.
@@ -148,7 +150,7 @@ async fn a_provider_that_is_attached_while_a_build_waits_for_any_table_is_in_bot
     let (mut holder, watcher) = (world.sql().await, tokio::sync::Mutex::new(world.sql().await));
     let waiting = format!(
         "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and usename = '{}' \
-         and datname = current_database()",
+         and datname = current_database() and query like '{BUILD}%'",
         migrate::user(Role::ConfigSnapshot).unwrap()
     );
     let tables = ["sandbox", "attachment", "provider", "policy_revision", "setting", "settings_revision", "epoch"];
