@@ -49,7 +49,7 @@ impl Session {
             return Some(end);
         }
         let orders = self.place.orders();
-        if let Some(close) = orders.close.filter(|close| close.at <= now) {
+        if let Some(close) = orders.close.as_ref().filter(|close| close.at <= now) {
             return Some(close.end);
         }
         if clock::now() >= orders.token_limit() {
