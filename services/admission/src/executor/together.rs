@@ -32,14 +32,14 @@ pub(super) fn may_be_joined(queue: Queue, command: &Opened, deliveries: u64) -> 
 
 impl Executor {
     /// Settles those of the results that can be settled together; in their order.
-    pub(crate) async fn together(&self, results: Vec<Box<Opened>>) -> Vec<Answer> {
+    pub(crate) async fn together(&self, results: Vec<Opened>) -> Vec<Answer> {
         let parts = &self.0;
-        let ids: Vec<Uuid> = results.iter().filter_map(|result| sandbox_id(result)).collect();
+        let ids: Vec<Uuid> = results.iter().filter_map(sandbox_id).collect();
         let batch = match parts.database.nothing_open(&ids).await {
             Ok(batch) => batch,
             Err(error) => {
                 tracing::debug!(%error, "results cannot be settled together now");
-                return results.into_iter().map(Err).collect();
+                return results.into_iter().map(given_back).collect();
             }
         };
         let mut rows = batch.sandboxes.iter().map(|row| (row.id, row.clone())).collect();
@@ -56,11 +56,11 @@ impl Executor {
             Ok(marks) => {
                 self.publish(Unpublished { marks, ..unpublished });
                 let settled = results.into_iter().zip(outcomes);
-                settled.map(|(result, outcome)| outcome.ok_or(result)).collect()
+                settled.map(|(result, outcome)| outcome.map_or_else(|| given_back(result), Ok)).collect()
             }
             Err(error) => {
                 tracing::debug!(%error, "results were not settled together");
-                results.into_iter().map(Err).collect()
+                results.into_iter().map(given_back).collect()
             }
         }
     }
@@ -87,6 +87,10 @@ impl Executor {
             _ => None,
         }
     }
+}
+
+fn given_back(result: Opened) -> Answer {
+    Err(Box::new(result))
 }
 
 fn sandbox_id(result: &Opened) -> Option<Uuid> {
