@@ -72,7 +72,7 @@ pub(crate) struct Parts {
     pub(crate) effect_slots: Semaphore,
     pub(crate) again: Again,
     /// Results of sessions that wait to be settled together.
-    pub(crate) results: Joined<Box<Opened>, together::Answer>,
+    pub(crate) results: Joined<Opened, together::Answer>,
     /// Reports that are executed by themselves at a time.
     pub(crate) report_slots: Semaphore,
 }
@@ -163,7 +163,7 @@ impl Executor {
         if !together::may_be_joined(queue, &command, deliveries) {
             return Err(command);
         }
-        match self.0.results.ask(Box::new(command)).await {
+        match self.0.results.ask(command).await {
             Some(Ok(outcome)) => Ok(End::Told(outcome, Unpublished::default())),
             Some(Err(command)) => Err(*command),
             None => Ok(End::PutBack("stopping", HELD)),

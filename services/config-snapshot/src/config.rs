@@ -18,7 +18,7 @@ pub struct Config {
     pub admin: AdminSettings,
     /// Snapshots that are built at the same time. A quarter of the slots, at least two, is kept for changes of single
     /// sandboxes, so that a change of the whole fleet does not hold them up
-    #[arg(long, env = "ROADSTEAD_BUILD_SLOTS", value_name = "COUNT", default_value_t = 48,
+    #[arg(long, env = "ROADSTEAD_BUILD_SLOTS", value_name = "COUNT", default_value_t = 24,
         value_parser = clap::value_parser!(u16).range(4..=256))]
     pub build_slots: u16,
     /// Requests for a configuration that are answered at the same time; more are refused for the moment
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn single_sandboxes_have_slots_of_their_own() {
-        assert_eq!(config(&[]).lanes(), Lanes { one: 12, fleet: 36 });
+        assert_eq!(config(&[]).lanes(), Lanes { one: 6, fleet: 18 });
         assert_eq!(config(&["--build-slots=4"]).lanes(), Lanes { one: 2, fleet: 2 });
     }
 

@@ -34,7 +34,7 @@ pub(super) fn may_be_joined(queue: Queue, command: &Opened, deliveries: u64) -> 
 
 impl Executor {
     /// Settles those of the results that can be settled together; in their order.
-    pub(crate) async fn together(&self, results: Vec<Box<Opened>>) -> Vec<Answer> {
+    pub(crate) async fn together(&self, results: Vec<Opened>) -> Vec<Answer> {
         let outcomes = self.outcomes(&results).await;
         let reason = match &outcomes {
             Ok(_) => "committed",
@@ -53,14 +53,17 @@ impl Executor {
         };
         self.0.metrics.result_batches.get_or_create(&Reason { reason }).inc();
         match outcomes {
-            Ok(outcomes) => results.into_iter().zip(outcomes).map(|(result, outcome)| outcome.ok_or(result)).collect(),
-            Err(_) => results.into_iter().map(Err).collect(),
+            Ok(outcomes) => {
+                let settled = results.into_iter().zip(outcomes);
+                settled.map(|(result, outcome)| outcome.ok_or_else(|| Box::new(result))).collect()
+            }
+            Err(_) => results.into_iter().map(|result| Err(Box::new(result))).collect(),
         }
     }
 
     /// The outcomes that were committed, in the order of the results.
-    async fn outcomes(&self, results: &[Box<Opened>]) -> Result<Vec<Option<Outcome>>, FlightError> {
-        let ids: Vec<Uuid> = results.iter().filter_map(|result| sandbox_id(result)).collect();
+    async fn outcomes(&self, results: &[Opened]) -> Result<Vec<Option<Outcome>>, FlightError> {
+        let ids: Vec<Uuid> = results.iter().filter_map(sandbox_id).collect();
         // The marks of all continue the trace of the first: what they set to work is joined in turn.
         let traceparent = results.first().map_or("", |first| &first.traceparent);
         let batch = self.0.database.nothing_open(&ids, traceparent).await?;
