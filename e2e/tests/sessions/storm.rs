@@ -22,6 +22,8 @@ const CROWD: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_millis(250);
 /// Memory that the bridges may come to while all come back, by the tenth of what they had with all at rest.
 const PEAK: u64 = 15;
+/// Round trips of both admissions: for a session that comes back, for a commit, and for what they do each second anyway.
+const TURNS: [u32; 3] = [10, 20, 30];
 const BRIDGES: [usize; 2] = [1, 2];
 
 /// Snapshots that were built so far.
@@ -117,6 +119,9 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     // replica for a bootstrap that took a second; how often it is asked then is not to matter.
     let wanted = f64::from(count + commits + 2 * (seconds + 2)) + repeated.min(f64::from(count));
     assert!(f64::from(builds) <= wanted, "snapshots are built more than once: {figures}");
+    let [of_session, of_commit, of_second] = TURNS;
+    let afforded = of_session * count + of_commit * commits + of_second * (seconds + 2);
+    assert!(turns[1] <= u64::from(afforded), "the database is asked more than {afforded} times: {figures}");
     assert!(peak * 10 <= resting * PEAK, "the bridges take much more memory than at rest: {figures}");
     assert!(commits > 0, "{figures}");
 }
