@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(250);
 /// Memory that the bridges may come to while all come back, by the tenth of what they had with all at rest.
 const PEAK: u64 = 15;
 /// Round trips of both admissions: for a session that comes back, for a commit, and for what they do each second anyway.
-const TURNS: [u32; 3] = [10, 20, 30];
+const TURNS: [u32; 3] = [7, 20, 20];
 const BRIDGES: [usize; 2] = [1, 2];
 
 /// Snapshots that were built so far.
@@ -115,9 +115,9 @@ async fn all_supervisors_are_back_soon_after_all_bridges_died_at_little_cost_and
     );
     eprintln!("{figures}");
     assert!(last <= middle * LAST + CROWD, "somebody is served far later than others: {figures}");
-    // One for each sandbox and each commit, what two sweepers do meanwhile, and on a loaded machine one more by the other
+    // One for each sandbox and each commit, what two sweepers do meanwhile, and on a loaded machine one more by each
     // replica for a bootstrap that took a second; how often it is asked then is not to matter.
-    let wanted = f64::from(count + commits + 2 * (seconds + 2)) + repeated.min(f64::from(count));
+    let wanted = f64::from(count + commits + 2 * (seconds + 2)) + 2.0 * repeated.min(f64::from(count));
     assert!(f64::from(builds) <= wanted, "snapshots are built more than once: {figures}");
     let [of_session, of_commit, of_second] = TURNS;
     let afforded = of_session * count + of_commit * commits + of_second * (seconds + 2);
