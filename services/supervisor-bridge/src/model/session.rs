@@ -114,7 +114,7 @@ impl Session {
         let revision = |environment: bytes::Bytes| u64::from(environment[0]);
         ConfigUpdate {
             update_id: update_id::write(self.id, frame.ordinal),
-            sandbox_config: frame.config,
+            sandbox_config: frame.config.map(|config| *config),
             provider_environment: frame
                 .environment
                 .map(revision)
