@@ -64,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-pub use config::{Config, Delivery, Endpoint, NotAnEndpoint, Rebalance, Times};
+pub use config::{Advertised, Config, Delivery, Endpoint, NotAnEndpoint, Rebalance, Times};
 
 use bridge::Bridge;
 use entrance::Entrance;
