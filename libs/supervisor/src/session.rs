@@ -56,7 +56,7 @@ enum Done {
     PolicyProposed(Result<u32, Status>),
     LogEnded(Result<(), Status>),
     ReadinessHeard(Result<Option<Duration>, Status>),
-    Polled(Result<Polled, Status>),
+    Polled(Box<Result<Polled, Status>>),
     /// The word at this place.
     WordTold(u64, Result<(), Status>),
 }
@@ -292,7 +292,7 @@ impl Session {
             Done::Renewed(renewed) => self.renewed(client, renewed),
             Done::PolicyProposed(proposed) => self.policy_proposed(client, proposed),
             Done::ReadinessHeard(heard) => self.readiness_heard(client, heard),
-            Done::Polled(polled) => self.polled(client, polled).await,
+            Done::Polled(polled) => self.polled(client, *polled).await,
             Done::WordTold(place, told) => self.word_told(place, told),
             // Nobody can put anything there any more.
             Done::LogEnded(Ok(())) => {}

@@ -91,7 +91,7 @@ impl Session {
             return;
         }
         let asking = poll::fetch(self.api.clone(), client.token.clone(), client.known(self.polling.done));
-        self.calls.spawn(async { Done::Polled(asking.await) });
+        self.calls.spawn(async { Done::Polled(Box::new(asking.await)) });
     }
 
     pub(super) async fn polled(&mut self, client: &mut Client, polled: Result<Polled, Status>) {
