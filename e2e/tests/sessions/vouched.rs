@@ -103,7 +103,6 @@ async fn a_workload_that_its_platform_vouches_for_has_its_own_sandboxs_token_iss
         workspace_scope: scope(&world.workspace),
         name: "vouched".to_owned(),
         request_id: request_id(),
-        ..Default::default()
     };
     world.until_phase("vouched", SandboxPhase::Provisioning).await;
     let supervised = Supervised::start(world.settings("vouched").await);
