@@ -159,9 +159,9 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// A sandbox whose session's owner is alive, and nothing else, for a fresh command.
+    /// What a first flight finds for a fresh command when it finds nothing.
     #[must_use]
-    pub fn of_session(now: SystemTime, sandbox: row::Sandbox) -> Self {
+    pub fn nothing(now: SystemTime) -> Self {
         Self {
             now,
             ledger: Ledger::Fresh,
@@ -170,7 +170,7 @@ impl Loaded {
             member: None,
             template: None,
             providers: Vec::new(),
-            sandboxes: vec![sandbox],
+            sandboxes: Vec::new(),
             attached_providers: Vec::new(),
             policy: None,
             policy_version: None,
@@ -182,10 +182,16 @@ impl Loaded {
             template_count: 0,
             services: Vec::new(),
             receipt: None,
-            session_owner: Some(SessionOwner::Alive),
+            session_owner: None,
             observation: None,
             pending_receipts: false,
         }
+    }
+
+    /// A sandbox whose session's owner is alive, and nothing else, for a fresh command.
+    #[must_use]
+    pub fn of_session(now: SystemTime, sandbox: row::Sandbox) -> Self {
+        Self { sandboxes: vec![sandbox], session_owner: Some(SessionOwner::Alive), ..Self::nothing(now) }
     }
 }
 

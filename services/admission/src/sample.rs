@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use roadstead_proto::api::v1::{self, SandboxPhase};
 use roadstead_proto::internal;
-use roadstead_store::mutation::{Ledger, Loaded};
+use roadstead_store::mutation::Loaded;
 use roadstead_store::row::{self, Pairs};
 use uuid::Uuid;
 
@@ -76,30 +76,7 @@ pub(crate) fn user(subject: &str, platform_admin: bool) -> internal::User {
 
 /// What a first flight finds when it finds nothing.
 pub(crate) fn nothing() -> Loaded {
-    Loaded {
-        now: NOW,
-        ledger: Ledger::Fresh,
-        role: None,
-        workspace: None,
-        member: None,
-        template: None,
-        providers: Vec::new(),
-        sandboxes: Vec::new(),
-        attached_providers: Vec::new(),
-        policy: None,
-        policy_version: None,
-        global_policy: None,
-        sandbox_settings: row::Settings::default(),
-        global_settings: row::Settings::default(),
-        blockers: Vec::new(),
-        member_count: 0,
-        template_count: 0,
-        services: Vec::new(),
-        receipt: None,
-        session_owner: None,
-        observation: None,
-        pending_receipts: false,
-    }
+    Loaded::nothing(NOW)
 }
 
 /// What a first flight finds in the workspace `w`.
